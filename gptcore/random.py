@@ -1,0 +1,18 @@
+"""默认的随机数生成器
+
+所有会用到随机数的地方都接受 `rng: np.random.Generator | None`；不给时用这里的默认生成器。
+"""
+
+import numpy as np
+
+
+def default_rng() -> np.random.Generator:
+    """返回与 `np.random.seed` 共用状态的生成器。
+
+    `np.random.seed(42)` 重置的正是这份状态，因此 NumPy 用户的习惯写法在这里同样有效。
+    每次抽取随机数之前都重新取得，不缓存：这样 `np.random.set_bit_generator` 换掉的生成器也会立即生效。
+
+    Returns:
+        共享全局状态的生成器。
+    """
+    return np.random.Generator(np.random.get_bit_generator())
