@@ -1,0 +1,254 @@
+r"""计算图与反向传播
+
+反向传播从结果出发，按拓扑逆序逐个节点应用链式法则：若 $y=f(x)$，则
+
+$$\frac{\partial L}{\partial x} = \sum_{y\,:\,x \in \mathrm{parents}(y)} \frac{\partial L}{\partial y}\frac{\partial y}{\partial x}$$
+
+求和号是关键：一个节点可能被用到多次，必须等所有用到它的节点都把梯度送到，才轮到它往回传。
+全库只有这个文件知道梯度怎样流动；[`Tensor`][gptcore.Tensor] 在它上面加上数值运算。
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import count
+from typing import Any, Self
+
+import numpy as np
+
+from gptcore.errors import GraphError, ShapeError
+from gptcore.kernels.array import Array
+
+VJP = Callable[[Array], Sequence[Array | None]]
+
+_grad_enabled = ContextVar("gptcore_grad_enabled", default=True)
+_serial = count()
+
+@contextmanager
+def no_grad() -> Iterator[None]:
+    """在其中算出的张量不记录计算图。
+
+    既是上下文管理器，也是装饰器；出错离开时同样恢复；每个线程各有一份状态。
+
+    Example:
+        >>> w = Tensor([1.0, 2.0])
+        >>> with no_grad():
+        ...     (w * w).requires_grad
+        False
+    """
+    token = _grad_enabled.set(False)
+    try:
+        yield
+    finally:
+        _grad_enabled.reset(token)
+
+
+def is_grad_enabled() -> bool:
+    """现在算出的张量会不会记录计算图。"""
+    return _grad_enabled.get()
+
+
+def _freed(_: Array) -> Sequence[Array | None]:
+    """图用过之后占位的函数：再次反向传播时报错。"""
+    raise GraphError(
+        "backward：这张计算图已经反向传播过，中间结果都释放了。"
+        "请重新做一次前向计算；若要对两个损失求导，请先相加：(loss1 + loss2).backward()"
+    )
+
+
+class Node:
+    """计算图的一个节点：数值、梯度，以及梯度怎样传给父节点。
+
+    Attributes:
+        data: 数值。
+        gradient_fn: 由 `attach` 给出的反向函数；没有则为 `None`。
+        parents: 由哪些张量算来。
+        requires_grad: 是否需要梯度。
+    """
+
+    def __init__(self, data: Array, requires_grad: bool) -> None:
+        self.data = data
+        self.requires_grad = requires_grad
+        self.gradient_fn: Callable[[], Any] | None = None
+        self.parents: Collection[Node] = ()
+        self._vjp: VJP | None = None
+        self._grad: Array | None = None
+        self._owned = False  # 这份梯度数组是否只属于自己，可以就地累加
+        self._serial = next(_serial)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """形状。"""
+        return self.data.shape
+
+    @property
+    def is_leaf(self) -> bool:
+        """不由别的张量算来：参数、常量与数据。"""
+        return self._vjp is None and self.gradient_fn is None
+
+    # ---------------------------------------------------------------- 梯度
+
+    @property
+    def grad(self) -> Any:
+        """梯度数组，形状与 `data` 相同；还没有梯度到达时是全零。整数张量没有梯度，为 `None`。"""
+        if self._grad is None:
+            if self.data.dtype.kind != "f":
+                return None
+            self._grad, self._owned = np.zeros_like(self.data), True
+        elif not self._owned:  # 借来的数组可能别处还在用：读出来的人也许会就地修改
+            self._grad, self._owned = self._grad.copy(), True
+        return self._grad
+
+    @grad.setter
+    def grad(self, value: Any) -> None:
+        if value is None:
+            self._grad = None
+            return
+        array = np.asarray(value, self.data.dtype)
+        if array.shape != self.shape:
+            if array.ndim:
+                raise ShapeError(f"grad：梯度的形状 {array.shape} 与张量的形状 {self.shape} 不同")
+            array = np.full(self.shape, array)
+        self._grad, self._owned = array, True
+
+    def zero_grad(self) -> None:
+        """清除梯度；之后读到的 `grad` 是全零。"""
+        self._grad = None
+
+    def _accumulate(self, dx: Array, fresh: bool) -> None:
+        """累加一份梯度。第一份直接留下，不先填零；`fresh` 说明这个数组没有别人在用。"""
+        if dx.shape != self.data.shape:
+            raise ShapeError(f"backward：传回的梯度形状 {dx.shape} 与张量的形状 {self.shape} 不同")
+        if dx.dtype != self.data.dtype:
+            dx, fresh = dx.astype(self.data.dtype), True
+        if self._grad is None:
+            self._grad, self._owned = dx, fresh
+        elif self._owned:
+            self._grad += dx
+        else:
+            self._grad, self._owned = self._grad + dx, True
+
+    # ---------------------------------------------------------------- 计算图
+
+    def attach(self, gradient_fn: Callable[[], Any], parents: Collection[Node]) -> Self:
+        """给张量接上反向函数：教程各章定义操作的办法。
+
+        `gradient_fn` 不带参数，读自己的 `p.grad`，往各个父张量的 `x.grad` 里加。它也可以往没有列入
+        `parents` 的参数里加。这样的节点从不被剪掉（`no_grad` 里除外）。
+
+        Args:
+            gradient_fn: 反向函数。
+            parents: 由哪些张量算来：列表、元组或集合。
+
+        Returns:
+            张量自己。
+
+        Example:
+            >>> x = Tensor([1.0, 2.0])
+            >>> p = Tensor(x.data * x.data)
+            >>> def gradient_fn():
+            ...     x.grad += p.grad * 2 * x.data
+            >>> p.attach(gradient_fn, {x}).backward()
+            >>> x.grad
+            array([2., 4.], dtype=float32)
+        """
+        if is_grad_enabled():
+            self.gradient_fn, self.parents, self._vjp = gradient_fn, parents, None
+            self.requires_grad = self.data.dtype.kind == "f"
+        else:
+            self.requires_grad = False
+        return self
+
+    def record(self, parents: tuple[Node, ...], vjp: VJP) -> Self:
+        r"""记下一个操作：库里所有操作都由它定义。
+
+        Args:
+            parents: 参与计算的张量。
+            vjp: 向量–雅可比积（vector–Jacobian product）：收到结果的梯度 $\mathrm{d}y$，按 `parents` 的次序各返回一份
+                梯度或 `None`。返回的数组归引擎所有：除了 `dy` 本身和视图，不能是别处还要用的数组；也不能改动 `dy`。
+                它不能引用结果张量，否则成为循环引用，不再使用的图就不能立即释放。
+
+        Returns:
+            张量自己；没有父张量需要梯度，或在 `no_grad` 里，就什么也不记。
+        """
+        if is_grad_enabled() and any(p.requires_grad for p in parents):
+            self.parents, self._vjp, self.requires_grad = parents, vjp, True
+        else:
+            self.requires_grad = False
+        return self
+
+    def backward(self, gradient: Any = None) -> None:
+        """从这个张量出发，算出图中每个张量的梯度，累加到它们的 `grad`。
+
+        图随用随拆：一个节点的梯度传回之后，它保存的中间结果立即释放。
+
+        Args:
+            gradient: 这个张量自己的梯度；默认全 1（对它所有元素之和求导）。
+
+        Raises:
+            GraphError: 张量不需要梯度、图已经用过，或者图中有环。
+        """
+        if not self.requires_grad:
+            raise GraphError(
+                "backward：这个张量不需要梯度（整数、常量，或在 no_grad 里算出）；"
+                "请在 no_grad 之外，由 requires_grad=True 的浮点张量算出它"
+            )
+        order = _topological_order(self)
+        seed = np.ones_like(self.data) if gradient is None else np.asarray(gradient, self.data.dtype)
+        self._accumulate(seed, fresh=gradient is None)
+        while order:
+            order.pop()._propagate()
+
+    def _propagate(self) -> None:
+        """把自己的梯度传给父张量，并放掉图的这一段。"""
+        if self.gradient_fn is not None:
+            gradient_fn, self.gradient_fn, self.parents, self._vjp = self.gradient_fn, None, (), _freed
+            gradient_fn()
+            return
+        vjp, parents, dy = self._vjp, self.parents, self._grad
+        if vjp is None:
+            return
+        self.parents, self._vjp = (), _freed
+        if dy is None:  # 没有梯度到达，后面都是零
+            return
+        given: set[int] = {id(dy)}
+        for parent, dx in zip(parents, vjp(dy), strict=True):
+            if dx is not None and parent.requires_grad:
+                dx = np.asarray(dx)  # 0 维数组的运算给出的是 NumPy 标量
+                parent._accumulate(dx, fresh=dx.base is None and id(dx) not in given)
+                given.add(id(dx))
+
+
+def _topological_order(root: Node) -> list[Node]:
+    """深度优先、不用递归的拓扑排序：父节点在前，`root` 在最后。两万个操作的长链也不会溢出栈。"""
+    order: list[Node] = []
+    open_: set[int] = {id(root)}  # 已经进入、还没有离开的节点
+    closed: set[int] = set()
+    stack = [(root, _parents(root))]
+    while stack:
+        node, pending = stack[-1]
+        for parent in pending:
+            key = id(parent)
+            if key in open_:
+                raise GraphError("backward：计算图里有环：某个张量直接或间接地成了自己的父张量")
+            if key not in closed and not parent.is_leaf:
+                open_.add(key)
+                stack.append((parent, _parents(parent)))
+                break
+        else:
+            stack.pop()
+            open_.discard(id(node))
+            closed.add(id(node))
+            order.append(node)
+    return order
+
+
+def _parents(node: Node) -> Iterator[Node]:
+    """节点的父节点；集合没有固定的次序，按创建的先后排好，使累加的次序（因而每一位）可以重复。"""
+    if node._vjp is _freed and node.gradient_fn is None:  # pyright: ignore[reportPrivateUsage]
+        _freed(node.data)
+    if isinstance(node.parents, set | frozenset):
+        return iter(sorted(node.parents, key=lambda p: p._serial))  # pyright: ignore[reportPrivateUsage]
+    return iter(node.parents)

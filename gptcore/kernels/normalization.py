@@ -1,0 +1,129 @@
+r"""层归一化与均方根归一化
+
+**层归一化**（Ba 等 2016，<https://arxiv.org/abs/1607.06450>）对每一行 $x\in\mathbb R^C$：
+
+$$\mu = \frac1C\sum_i x_i,\quad \sigma^2 = \frac1C\sum_i (x_i-\mu)^2,\quad
+r = \frac{1}{\sqrt{\sigma^2+\varepsilon}},\quad \hat x_i = (x_i-\mu)\,r,\quad y_i = w_i\hat x_i + b_i$$
+
+反向。记 $g_i = w_i\,\mathrm{d}y_i$（即 $\mathrm{d}\hat x_i$）。$x_j$ 通过三条路影响 $\hat x_i$：分子里的 $x_i$、均值 $\mu$、标准差里的 $r$。由
+$\partial\mu/\partial x_j = 1/C$ 与 $\partial r/\partial x_j = -r^3 (x_j-\mu)/C = -r^2\hat x_j/C$，
+
+$$\frac{\partial \hat x_i}{\partial x_j} = r\Big(\delta_{ij} - \frac1C - \frac{\hat x_i\hat x_j}{C}\Big)$$
+
+$$\mathrm{d}x_j = \sum_i g_i\frac{\partial\hat x_i}{\partial x_j}
+= r\Big(g_j - \frac1C\sum_i g_i - \hat x_j\,\frac1C\sum_i g_i\hat x_i\Big)$$
+
+$$\mathrm{d}w_i = \sum_n \mathrm{d}y_{ni}\hat x_{ni},\qquad \mathrm{d}b_i = \sum_n \mathrm{d}y_{ni}$$
+
+**均方根归一化**（Zhang 与 Sennrich 2019，<https://arxiv.org/abs/1910.07467>）不减均值、没有偏置：
+
+$$r = \frac{1}{\sqrt{\frac1C\sum_i x_i^2+\varepsilon}},\quad \hat x_i = x_i r,\quad y_i = w_i \hat x_i,\qquad
+\mathrm{d}x_j = r\Big(g_j - \hat x_j\frac1C\sum_i g_i\hat x_i\Big)$$
+
+两者只保存 $\hat x$ 与 $r$。
+"""
+
+import numpy as np
+
+from gptcore.kernels.array import Array, column_sums, row_blocks, rows
+
+Saved = tuple[Array, Array]
+
+
+def layer_norm_forward(
+    x: Array, weight: Array, bias: Array, eps: float, out: Array | None = None
+) -> tuple[Array, Saved]:
+    """层归一化。
+
+    Args:
+        x: 形状 (…, C)
+        weight: 形状 (C,)
+        bias: 形状 (C,)
+        eps: 加在方差上的小数，防止除以零。
+        out: 结果的缓冲区，形状 (N, C)
+
+    Returns:
+        形状 (…, C) 的结果，以及反向要用的 $\\hat x$ (N, C) 与 $r$ (N,)
+    """
+    x2 = rows(x)
+    x_hat = np.empty(x2.shape, x.dtype)
+    for block in row_blocks(*x2.shape):
+        mean = x2[block] @ _averager(x2)
+        np.subtract(x2[block], mean[:, None], out=x_hat[block])
+    y, r = _scale(x_hat, weight, eps, out)
+    for block in row_blocks(*x2.shape):
+        y[block] += bias
+    return y.reshape(x.shape), (x_hat, r)
+
+
+def layer_norm_backward(dy: Array, saved: Saved, weight: Array) -> tuple[Array, Array, Array]:
+    """层归一化的反向传播。
+
+    Args:
+        dy: 形状 (…, C)
+        saved: 前向保存的 $\\hat x$ 与 $r$
+        weight: 形状 (C,)
+
+    Returns:
+        `x`、`weight`、`bias` 的梯度。
+    """
+    dx, dw, db = _normalization_backward(dy, saved, weight, centred=True)
+    return dx, dw, db
+
+
+def rms_norm_forward(
+    x: Array, weight: Array, eps: float, out: Array | None = None
+) -> tuple[Array, Saved]:
+    """均方根归一化；各参数同 `layer_norm_forward`。"""
+    x_hat = rows(x).copy()
+    y, r = _scale(x_hat, weight, eps, out)
+    return y.reshape(x.shape), (x_hat, r)
+
+
+def rms_norm_backward(dy: Array, saved: Saved, weight: Array) -> tuple[Array, Array]:
+    """均方根归一化的反向传播：`x` 与 `weight` 的梯度。"""
+    dx, dw, _ = _normalization_backward(dy, saved, weight, centred=False)
+    return dx, dw
+
+
+def _averager(x: Array) -> Array:
+    """长为 C、每个元素都是 1/C 的向量：与它相乘就是求平均。"""
+    return np.full(x.shape[-1], 1 / x.shape[-1], x.dtype)
+
+
+def _scale(x_hat: Array, weight: Array, eps: float, out: Array | None) -> tuple[Array, Array]:
+    """就地把每一行除以它的均方根，得到 $\\hat x$；再乘上 `weight`。"""
+    y = np.empty(x_hat.shape, x_hat.dtype) if out is None else out
+    r = np.empty(len(x_hat), x_hat.dtype)
+    for block in row_blocks(*x_hat.shape):
+        hb, yb, rb = x_hat[block], y[block], r[block]
+        np.multiply(hb, hb, out=yb)
+        np.matmul(yb, _averager(x_hat), out=rb)
+        rb += eps
+        np.sqrt(rb, out=rb)
+        np.reciprocal(rb, out=rb)
+        hb *= rb[:, None]
+        np.multiply(hb, weight, out=yb)
+    return y, r
+
+
+def _normalization_backward(
+    dy: Array, saved: Saved, weight: Array, centred: bool
+) -> tuple[Array, Array, Array]:
+    x_hat, r = saved
+    dy2 = rows(dy)
+    dx = np.empty(x_hat.shape, x_hat.dtype)
+    dw, db = np.zeros_like(weight), np.zeros_like(weight)
+    for block in row_blocks(*x_hat.shape):
+        hb, rb, gb, xb = x_hat[block], r[block], dy2[block], dx[block]
+        product = gb * hb
+        dw += column_sums(product)
+        slope = product @ (weight * (1 / len(weight)))  # (1/C) Σ g x̂
+        np.multiply(gb, weight, out=xb)
+        if centred:
+            db += column_sums(gb)
+            xb -= (gb @ (weight * (1 / len(weight))))[:, None]  # (1/C) Σ g
+        np.multiply(hb, slope[:, None], out=product)
+        xb -= product
+        xb *= rb[:, None]
+    return dx.reshape(dy.shape), dw, db
