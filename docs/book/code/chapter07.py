@@ -53,7 +53,8 @@ class Tensor:
 
     def __repr__(self):
         return f"Tensor({self.data})"
-# --8<-- [end:tensor]
+
+    # --8<-- [end:tensor]
 
 
 # --8<-- [start:dataset]
@@ -90,7 +91,8 @@ class Dataset(ABC):
         batch = slice(index * self.batch_size, (index + 1) * self.batch_size)
         x, y = self.data
         return Tensor(x[batch]), Tensor(y[batch])
-# --8<-- [end:dataset]
+
+    # --8<-- [end:dataset]
 
 
 # --8<-- [start:char_dataset]
@@ -127,7 +129,8 @@ class CharDataset(Dataset):
 
     def decode(self, tokens):
         return "".join(self.itos[token] for token in tokens)
-# --8<-- [end:char_dataset]
+
+    # --8<-- [end:char_dataset]
 
 
 # --8<-- [start:layer]
@@ -160,7 +163,8 @@ class Sequential(Layer):
     @property
     def parameters(self):
         return [parameter for layer in self.layers for parameter in layer.parameters]
-# --8<-- [end:layer]
+
+    # --8<-- [end:layer]
 
 
 # --8<-- [start:linear]
@@ -180,7 +184,8 @@ class Linear(Layer):
             x.grad += p.grad @ self.weight.data  # (B, O) @ (O, I) -> (B, I)
 
         return p.attach(gradient_fn, [x])
-# --8<-- [end:linear]
+
+    # --8<-- [end:linear]
 
 
 # --8<-- [start:embedding]
@@ -198,7 +203,8 @@ class Embedding(Layer):
             np.add.at(self.weight.grad, x.data, p.grad)
 
         return p.attach(gradient_fn, [x])
-# --8<-- [end:embedding]
+
+    # --8<-- [end:embedding]
 
 
 # --8<-- [start:mean_pool]
@@ -212,7 +218,8 @@ class MeanPool(Layer):
             x.grad += p.grad[:, None, :] / x.data.shape[1]  # 平均分给每个位置
 
         return p.attach(gradient_fn, [x])
-# --8<-- [end:mean_pool]
+
+    # --8<-- [end:mean_pool]
 
 
 # --8<-- [start:activations]
@@ -243,7 +250,8 @@ class Softmax(Layer):
             x.grad += p.data * (p.grad - inner)
 
         return p.attach(gradient_fn, [x])
-# --8<-- [end:activations]
+
+    # --8<-- [end:activations]
 
 
 # --8<-- [start:loss]
@@ -269,7 +277,8 @@ class MSELoss(Loss):
             p.grad += 2 * error / error.size * mse.grad
 
         return mse.attach(gradient_fn, [p])
-# --8<-- [end:loss]
+
+    # --8<-- [end:loss]
 
 
 # --8<-- [start:optimizer]
@@ -287,7 +296,8 @@ class SGDOptimizer:
     def step(self):
         for parameter in self.parameters:
             parameter.data -= self.lr * parameter.grad
-# --8<-- [end:optimizer]
+
+    # --8<-- [end:optimizer]
 
 
 # --8<-- [start:trainer]
@@ -327,7 +337,8 @@ class Trainer:
             probabilities = probabilities / probabilities.sum()
             tokens.append(int(np.random.choice(dataset.vocab_size, p=probabilities)))
         return dataset.decode(tokens)
-# --8<-- [end:trainer]
+
+    # --8<-- [end:trainer]
 
 
 # --8<-- [start:main]
@@ -337,14 +348,15 @@ def main(filename, embedding_size=16, lr=0.01, epochs=10):
     dataset = CharDataset(filename, batch_size=4, context_size=32)
     hidden_size = 2 * embedding_size
 
-    model = Sequential([
+    layers = [
         Embedding(dataset.vocab_size, embedding_size),  # (B, T) -> (B, T, E)
         MeanPool(),  # (B, T, E) -> (B, E)
         Linear(embedding_size, hidden_size),  # (B, E) -> (B, 2E)
         ReLU(),
         Linear(hidden_size, dataset.vocab_size),  # (B, 2E) -> (B, V)
         Softmax(),
-    ])
+    ]
+    model = Sequential(layers)
     trainer = Trainer(model, MSELoss(), SGDOptimizer(model.parameters, lr))
 
     trainer.train(dataset, epochs)
@@ -352,7 +364,7 @@ def main(filename, embedding_size=16, lr=0.01, epochs=10):
     print(f"prediction:\t{prediction.data.shape}")
     print(f"loss:\t{loss}")
     print(trainer.generate(dataset, "ROMEO:"))
-# --8<-- [end:main]
+    # --8<-- [end:main]
 
 
 def corpus_path():
