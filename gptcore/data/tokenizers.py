@@ -1,0 +1,396 @@
+"""分词器：文本与词元编号之间的转换
+
+所有分词器都遵守 [`Tokenizer`][gptcore.data.tokenizers.Tokenizer] 这个小接口，
+数据集、生成和保存只通过它打交道。
+"""
+
+from __future__ import annotations
+
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from gptcore.errors import DataError, DtypeError, ShapeError
+from gptcore.tensor import Tensor
+
+Ids = npt.NDArray[np.int64]
+
+BLOCK = 1 << 20
+"""编码长文本时每次处理的字符数，限制临时数组的大小。"""
+
+
+class Tokenizer(ABC):
+    """分词器的接口。
+
+    子类给出 `kind`、`vocab_size`、`encode_array`、`decode`、`to_dict` 和 `from_dict`，
+    并在 `TOKENIZERS` 里登记，`tokenizer_from_dict` 就能读回它。
+    """
+
+    kind: ClassVar[str]
+    """写进 `to_dict()` 的种类名，读回时靠它找到类。"""
+
+    @property
+    @abstractmethod
+    def vocab_size(self) -> int:
+        """词表大小，编号的范围是 `0` 到 `vocab_size - 1`。"""
+
+    @abstractmethod
+    def encode_array(self, text: str) -> Ids:
+        """把文本变成词元编号的一维 int64 数组。"""
+
+    @abstractmethod
+    def decode(self, ids: Any) -> str:
+        """把一串词元编号变回文本。"""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """变成可以写进 JSON 的字典，其中 `"type"` 是种类名。"""
+
+    @classmethod
+    @abstractmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Tokenizer:
+        """从 `to_dict()` 的结果恢复。"""
+
+    def encode(self, text: str) -> list[int]:
+        """把文本变成词元编号的列表。
+
+        Args:
+            text: 要编码的文本，可以为空。
+
+        Returns:
+            编号的列表。
+
+        Raises:
+            DataError: 文本里有词表以外的内容。
+            DtypeError: `text` 不是字符串。
+        """
+        return cast(list[int], self.encode_array(text).tolist())
+
+
+class CharTokenizer(Tokenizer):
+    """字符分词器：每个字符（Unicode 码位）是一个词元。
+
+    Args:
+        vocab: 词表，字符的列表，或把它们连成的一个字符串；顺序就是编号，不能重复。
+            要从一段文本里收集词表，用 `from_text`。
+
+    Attributes:
+        vocab: 字符的列表，下标是编号。
+        stoi: 从字符到编号的字典。
+        itos: 从编号到字符的字典。
+
+    Raises:
+        DataError: 词表为空、有重复，或某一项不是单个有效字符。
+        DtypeError: `vocab` 的某一项不是字符串。
+
+    Example:
+        >>> tokenizer = CharTokenizer.from_text("hello")
+        >>> tokenizer.vocab
+        ['e', 'h', 'l', 'o']
+        >>> tokenizer.encode("hole")
+        [1, 3, 2, 0]
+        >>> tokenizer.decode([1, 0])
+        'he'
+    """
+
+    kind = "char"
+
+    def __init__(self, vocab: str | Sequence[str]) -> None:
+        self.vocab: list[str] = list(vocab)
+        _check_vocab(self.vocab)
+        self.stoi: dict[str, int] = {character: i for i, character in enumerate(self.vocab)}
+        self.itos: dict[int, str] = dict(enumerate(self.vocab))
+        self._codes = np.array([ord(character) for character in self.vocab], dtype="<u4")
+        # 码位 → 编号的对照表，不在词表里的是 −1；最后一格代表所有更大的码位
+        self._table = np.full(int(self._codes.max()) + 2, -1, dtype=np.int32)
+        self._table[self._codes] = np.arange(len(self.vocab))
+
+    @classmethod
+    def from_text(cls, text: str) -> CharTokenizer:
+        """收集文本里出现过的字符，按码位从小到大排成词表。
+
+        Args:
+            text: 训练文本，不能为空。
+
+        Returns:
+            能编码这段文本的分词器。
+
+        Raises:
+            DataError: 文本为空，或含有孤立的代理码位。
+            DtypeError: `text` 不是字符串。
+        """
+        _check_text("CharTokenizer.from_text", text)
+        if not text:
+            raise DataError(
+                "CharTokenizer.from_text：text 是空的，收集不到任何字符；请给出至少一个字符的文本"
+            )
+        vocab = sorted(set(text))
+        for character in vocab:
+            if _is_surrogate(character):
+                _invalid("CharTokenizer.from_text", character, text.index(character))
+        return cls(vocab)
+
+    @property
+    def vocab_size(self) -> int:
+        """词表大小。"""
+        return len(self.vocab)
+
+    def encode_array(self, text: str) -> Ids:
+        """把文本变成词元编号的数组。
+
+        Args:
+            text: 要编码的文本，可以为空。
+
+        Returns:
+            一维 int64 数组，每个字符一个编号。
+
+        Raises:
+            DataError: 有字符不在词表里；消息写出字符、码位和位置。
+            DtypeError: `text` 不是字符串。
+        """
+        _check_text("encode", text)
+        ids = np.empty(len(text), dtype=np.int64)
+        largest = len(self._table) - 1
+        for start in range(0, len(text), BLOCK):
+            encoded = text[start : start + BLOCK].encode("utf-32-le", "surrogatepass")
+            codes = np.frombuffer(encoded, dtype="<u4")
+            found = self._table[np.minimum(codes, largest)]
+            if found.min() < 0:
+                self._unknown(text, start + int(np.argmax(found < 0)))
+            ids[start : start + len(found)] = found
+        return ids
+
+    def decode(self, ids: Any) -> str:
+        """把一串词元编号变回文本。
+
+        Args:
+            ids: 编号的列表、一维整数数组或张量。
+
+        Returns:
+            文本，长度与 `ids` 相同。
+
+        Raises:
+            DataError: 编号超出词表；消息写出值、范围和位置。
+            DtypeError: 编号不是整数。
+            ShapeError: 数组不是一维。
+        """
+        array = integer_ids("decode", ids)
+        check_range("decode", array, self.vocab_size)
+        return self._codes[array.astype(np.int64)].tobytes().decode("utf-32-le")
+
+    def to_dict(self) -> dict[str, Any]:
+        """变成可以写进 JSON 的字典。
+
+        Returns:
+            `{"type": "char", "vocab": 按编号连起来的全部字符}`。
+        """
+        return {"type": self.kind, "vocab": "".join(self.vocab)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> CharTokenizer:
+        """从 `to_dict()` 的结果恢复。
+
+        Args:
+            data: 字典，`"vocab"` 是字符串或字符的列表。
+
+        Returns:
+            同样的分词器。
+
+        Raises:
+            DataError: 没有 `"vocab"`，或词表无效。
+        """
+        vocab = data.get("vocab")
+        if not isinstance(vocab, str | list):
+            raise DataError(
+                f"CharTokenizer.from_dict：vocab 得到 {vocab!r}，它必须是字符串或字符的列表；"
+                "请检查文件是否完整，或用 to_dict() 重新保存"
+            )
+        return cls(cast("str | list[str]", vocab))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CharTokenizer) and self.vocab == other.vocab
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.vocab))
+
+    def __repr__(self) -> str:
+        return f"CharTokenizer(vocab_size={self.vocab_size})"
+
+    def _unknown(self, text: str, position: int) -> None:
+        raise DataError(
+            f"encode：位置 {position}（从 0 数起）上的字符 {describe(text[position])}不在词表里，"
+            f"词表共有 {self.vocab_size} 个字符；请删去或替换它，或改用训练文本里含有它的模型"
+        )
+
+
+TOKENIZERS: dict[str, type[Tokenizer]] = {CharTokenizer.kind: CharTokenizer}
+"""种类名与分词器类的对照。"""
+
+
+def tokenizer_from_dict(data: Mapping[str, Any]) -> Tokenizer:
+    """从 `to_dict()` 的结果恢复分词器，种类由 `"type"` 决定。
+
+    Args:
+        data: 分词器的字典，通常来自模型文件夹里的 JSON。
+
+    Returns:
+        恢复的分词器。
+
+    Raises:
+        DataError: 种类未知，或内容无效。
+    """
+    kind = data.get("type")
+    if not isinstance(kind, str) or kind not in TOKENIZERS:
+        raise DataError(
+            f"tokenizer_from_dict：type 得到 {kind!r}，已知的种类是 {'、'.join(TOKENIZERS)}；"
+            "请检查文件是否完整，或升级 gptcore"
+        )
+    return TOKENIZERS[kind].from_dict(data)
+
+
+def describe(character: str) -> str:
+    """写出一个字符和它的码位，供错误消息使用，例如 `'龙'（U+9F99）`。
+
+    Args:
+        character: 单个字符。
+
+    Returns:
+        字符的 `repr` 和十六进制码位；孤立的代理码位另加说明。
+    """
+    note = "，孤立的代理码位，不是有效字符" if _is_surrogate(character) else ""
+    return f"{character!r}（U+{ord(character):04X}{note}）"
+
+
+def _is_surrogate(character: str) -> bool:
+    return "\ud800" <= character <= "\udfff"
+
+
+def _invalid(operation: str, character: str, position: int) -> None:
+    raise DataError(
+        f"{operation}：位置 {position}（从 0 数起）上的字符 {describe(character)}不能写成 UTF-8；"
+        "请从文本里删去它"
+    )
+
+
+def integer_ids(operation: str, ids: Any) -> npt.NDArray[np.integer[Any]]:
+    """把列表、数组或张量变成一维整数数组。
+
+    Args:
+        operation: 操作名，写进错误消息。
+        ids: 词元编号。
+
+    Returns:
+        一维整数数组。
+
+    Raises:
+        DataError: 整数大得存不下。
+        DtypeError: 编号不是整数。
+        ShapeError: 不是一维。
+    """
+    array = _ids_array(operation, ids)
+    if array.ndim != 1:
+        raise ShapeError(
+            f"{operation}：ids 的形状是 {array.shape}，这里只接受一维的一串编号；"
+            "请逐行处理，单个编号写成 [编号]"
+        )
+    if array.dtype.kind not in "iu":
+        if array.size:
+            raise DtypeError(
+                f"{operation}：ids 的类型是 {array.dtype}，词元编号必须是整数；"
+                "请先转换，例如 ids.astype(np.int64)"
+            )
+        return array.astype(np.int64)
+    return array
+
+
+def check_range(operation: str, ids: npt.NDArray[np.integer[Any]], size: int) -> None:
+    """检查编号是否都在 `0` 到 `size - 1` 之间。
+
+    Args:
+        operation: 操作名，写进错误消息。
+        ids: 一维整数数组。
+        size: 词表大小。
+
+    Raises:
+        DataError: 有编号超出范围；消息写出值、范围和位置。
+    """
+    if ids.size and (int(ids.min()) < 0 or int(ids.max()) >= size):
+        position = int(np.argmax((ids < 0) | (ids >= size)))
+        _out_of_range(operation, int(ids[position]), position, f"0 到 {size - 1}")
+
+
+def _ids_array(operation: str, ids: Any) -> npt.NDArray[Any]:
+    if isinstance(ids, Tensor):
+        return ids.data.astype(np.int64) if ids.integral else ids.data
+    if isinstance(ids, np.ndarray):
+        return cast(npt.NDArray[Any], ids)
+    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+        raise DtypeError(
+            f"{operation}：ids 得到 {ids!r}，它必须是编号的列表、数组或张量；"
+            "单个编号写成 [编号]，文本请用 encode"
+        )
+    return _list_to_array(operation, list(cast("Iterable[Any]", ids)))
+
+
+def _list_to_array(operation: str, ids: list[Any]) -> npt.NDArray[Any]:
+    numbers: list[int] = []
+    limit = np.iinfo(np.int64)
+    for position, value in enumerate(ids):
+        try:
+            number = operator.index(value)
+        except TypeError:
+            raise DtypeError(
+                f"{operation}：ids 的位置 {position} 上是 {value!r}（{type(value).__name__}），"
+                "词元编号必须是整数；请先用 int(...) 转换"
+            ) from None
+        if not limit.min <= number <= limit.max:
+            _out_of_range(operation, number, position, "int64 能表示的整数")
+        numbers.append(number)
+    return np.array(numbers, dtype=np.int64)
+
+
+def _out_of_range(operation: str, value: int, position: int, allowed: str) -> None:
+    raise DataError(
+        f"{operation}：位置 {position}（从 0 数起）上的编号 {value} 超出范围，应当是 {allowed}；"
+        "请检查编号是否来自同一个分词器"
+    )
+
+
+def _check_text(operation: str, text: str) -> None:
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] 用户不一定用类型检查
+        raise DtypeError(
+            f"{operation}：text 得到 {type(text).__name__}，它必须是字符串；"
+            '字节请先解码，例如 data.decode("utf-8")'
+        )
+
+
+def _check_vocab(vocab: Sequence[Any]) -> None:
+    if not vocab:
+        raise DataError(
+            "CharTokenizer：vocab 是空的；请给出至少一个字符，或用 CharTokenizer.from_text(文本)"
+        )
+    seen: dict[str, int] = {}
+    for position, character in enumerate(vocab):
+        if not isinstance(character, str):
+            raise DtypeError(
+                f"CharTokenizer：vocab 的位置 {position} 上是 {character!r}"
+                f"（{type(character).__name__}），每一项必须是一个字符；请先转换成 str"
+            )
+        if len(character) != 1:
+            raise DataError(
+                f"CharTokenizer：vocab 的位置 {position} 上是 {character!r}，"
+                f"长度是 {len(character)}，每一项必须恰好是一个字符；请拆开或删去它"
+            )
+        if _is_surrogate(character):
+            _invalid("CharTokenizer", character, position)
+        if character in seen:
+            raise DataError(
+                f"CharTokenizer：字符 {describe(character)}在 vocab 里出现了两次，"
+                f"位置是 {seen[character]} 和 {position}；请去掉重复的，"
+                "要从文本收集词表请用 CharTokenizer.from_text(文本)"
+            )
+        seen[character] = position
