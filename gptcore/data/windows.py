@@ -1,0 +1,107 @@
+"""把一长串词元切成窗口：全部是视图，取出一批时才复制"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gptcore.errors import ArgumentError
+from gptcore.tensor import DTYPE
+
+Integers = npt.NDArray[np.integer[Any]]
+
+
+class OneHotRows:
+    """独热编码（one-hot）的行，取用时才生成。
+
+    样子像一个 `(样本数, 词表大小)` 的数组，实际只存编号：6 万行、词表 65 的标签若全部展开要 16 MB，
+    这里只是词元数组的一个视图。下标可以是整数、切片或整数数组，得到的都是新数组；
+    `np.asarray(rows)` 展开全部。
+
+    Args:
+        indices: 每一行中 1 的位置，一维整数数组。
+        size: 每一行的长度，即词表大小。
+
+    Raises:
+        ArgumentError: `indices` 不是一维。
+
+    Example:
+        >>> rows = OneHotRows(np.array([2, 0]), 3)
+        >>> rows.shape
+        (2, 3)
+        >>> rows[:1]
+        array([[0., 0., 1.]], dtype=float32)
+    """
+
+    ndim = 2
+
+    def __init__(self, indices: Integers, size: int) -> None:
+        if indices.ndim != 1:
+            raise ArgumentError(
+                f"OneHotRows：indices 的形状是 {indices.shape}，它必须是一维；请先展平成一维数组"
+            )
+        self.indices = indices
+        self.size = size
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """形状 `(样本数, 词表大小)`。"""
+        return len(self.indices), self.size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """展开后的类型，即库的默认浮点类型。"""
+        return np.dtype(DTYPE)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, index: Any) -> npt.NDArray[Any]:
+        chosen = np.asarray(self.indices[index])
+        rows = np.zeros((*chosen.shape, self.size), dtype=DTYPE)
+        np.put_along_axis(rows, chosen[..., np.newaxis], 1.0, axis=-1)
+        return rows
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        if copy is False:
+            raise ArgumentError(
+                "OneHotRows：copy 得到 False，但展开独热编码总要新建数组；请用 copy=None 或 True"
+            )
+        return self[:].astype(DTYPE if dtype is None else dtype, copy=False)
+
+    def __repr__(self) -> str:
+        return f"OneHotRows(shape={self.shape}, dtype={self.dtype})"
+
+
+def window_rows(tokens: Integers, context_size: int, stride: int) -> Integers:
+    r"""取出全部完整的窗口，不复制数据。
+
+    窗口从 $0, s, 2s, \dots$ 开始（$s$ 为步长）。
+    输入取自 `tokens[:-1]`，右移一位的标签取自 `tokens[1:]`，
+    于是长度为 $n$ 的词元序列给出 $\lceil (n - T) / s \rceil$ 对窗口（$T$ 为窗口长度）。
+
+    Args:
+        tokens: 一维词元数组。
+        context_size: 窗口长度。
+        stride: 相邻窗口起点的距离。
+
+    Returns:
+        形状 `(窗口数, 上下文尺寸)` 的只读视图；数组比一个窗口还短时窗口数是 0。
+    """
+    if len(tokens) < context_size:
+        return np.empty((0, context_size), dtype=tokens.dtype)
+    return np.lib.stride_tricks.sliding_window_view(tokens, context_size)[::stride]
+
+
+def next_tokens(tokens: Integers, context_size: int, stride: int) -> Integers:
+    """取出每个窗口之后的那一个词元，不复制数据。
+
+    Args:
+        tokens: 一维词元数组。
+        context_size: 窗口长度。
+        stride: 相邻窗口起点的距离。
+
+    Returns:
+        形状 `(窗口数,)` 的视图，与 `window_rows` 的行一一对应。
+    """
+    return tokens[context_size::stride]

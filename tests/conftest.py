@@ -1,0 +1,31 @@
+"""各个测试共用的夹具"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gptcore.data.corpora import find_corpus
+from gptcore.tensor import is_grad_enabled
+
+
+@pytest.fixture(scope="session")
+def tinyshakespeare_path() -> Path:
+    """tiny Shakespeare 的路径；只在没有设置 GPTCORE_DATA、缓存里也没有时跳过，从不下载。"""
+    path = find_corpus("tinyshakespeare")
+    if path is None:
+        if os.environ.get("GPTCORE_DATA"):
+            pytest.fail("GPTCORE_DATA 指定的文件夹里没有 tinyshakespeare.txt")
+        pytest.skip("没有 tinyshakespeare：请设置 GPTCORE_DATA")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def clean_state() -> Iterator[None]:
+    """测试不得留下改动过的全局状态。"""
+    errors = np.geterr()
+    yield
+    assert is_grad_enabled(), "测试之后没有恢复梯度模式"
+    assert np.geterr() == errors, "测试之后没有恢复 NumPy 的浮点错误设置"
