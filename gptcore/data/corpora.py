@@ -224,11 +224,11 @@ def _offline_message(target: Path, failures: list[str]) -> str:
     damaged = "，缓存里的文件已损坏" if target.exists() else ""
     return (
         f"corpus_path：取不到 tinyshakespeare：{looked}{damaged}，"
-        f"下载也没有成功：{'，'.join(failures)}。有三种办法：\n"
-        f"1. 把 {SHAKESPEARE_FILE} 放进一个文件夹，让环境变量 GPTCORE_DATA 指向这个文件夹；\n"
-        "2. 让环境变量 GPTCORE_MIRROR 指向一个连得上的镜像"
-        f"（放着 {SHAKESPEARE_FILE} 的网址或文件夹）；\n"
-        f"3. 自行下载 {SHAKESPEARE_ADDRESSES[0]}，保存为 {str(target)!r}。\n"
+        f"下载也没有成功：{'，'.join(failures)}。有三种办法："
+        f"（1）把 {SHAKESPEARE_FILE} 放进一个文件夹，让环境变量 GPTCORE_DATA 指向这个文件夹；"
+        "（2）让环境变量 GPTCORE_MIRROR 指向一个连得上的镜像"
+        f"（放着 {SHAKESPEARE_FILE} 的网址或文件夹）；"
+        f"（3）自行下载 {SHAKESPEARE_ADDRESSES[0]}，保存为 {str(target)!r}。"
         "不想用网络时，语料 stories 由本库生成，不必下载"
     )
 

@@ -164,7 +164,8 @@ def test_offline_names_the_three_ways_out(
     message = str(caught.value)
     for part in ("GPTCORE_DATA 没有设置", "缓存里的文件已损坏", "连不上", "stories", "不必下载"):
         assert part in message, message
-    for way in ("1. 把", "GPTCORE_DATA 指向", "2. 让", "GPTCORE_MIRROR", "3. 自行下载"):
+    assert "\n" not in message  # 命令行只用一行报错
+    for way in ("（1）把", "GPTCORE_DATA 指向", "（2）让", "GPTCORE_MIRROR", "（3）自行下载"):
         assert way in message
     assert str(cache_dir() / NAME) in message
     assert corpora.SHAKESPEARE_ADDRESSES[0] in message
