@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import chapter07, chapter15
@@ -194,6 +195,36 @@ def test_gpt(
     config = (vocab, length + 2, heads * head_size, heads, blocks)
     mine, theirs = gptcore.GPT(*config), chapter15.GPT(*config)
     agree(mine, theirs, rng, rng.integers(0, vocab, (batch, length)))
+
+
+# 核函数一块一块地算：下面的尺寸跨过块的边界
+
+
+@pytest.mark.parametrize(("batch", "length", "heads"), [(2, 65, 3), (7, 130, 3), (1, 128, 1)])
+def test_attention_across_blocks(batch: int, length: int, heads: int) -> None:
+    rng, size = np.random.default_rng(length), heads * 2
+    mine, theirs = gptcore.GPTAttention(size, heads), chapter15.GPTAttention(size, heads)
+    agree(mine, theirs, rng, rng.normal(size=(batch, length, size)))
+
+
+def test_layer_norm_and_gelu_across_blocks() -> None:
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(3, 337, 100))
+    agree(gptcore.LayerNorm(100), chapter15.LayerNorm(100), rng, x)
+    agree(gptcore.GELU(), chapter15.GELU(), rng, x)
+
+
+def test_gpt_loss_across_blocks() -> None:
+    rng = np.random.default_rng(2)
+    logits, labels = rng.normal(size=(5, 331, 97)), rng.integers(0, 97, (5, 331))
+    agree(gptcore.GPTLoss(), chapter15.GPTLoss(), rng, logits, labels)
+
+
+@pytest.mark.parametrize("vocab", [97, 512, 513, 3000])
+def test_embedding_of_small_and_large_vocabularies(vocab: int) -> None:
+    rng = np.random.default_rng(vocab)
+    mine, theirs = gptcore.Embedding(vocab, 3), chapter07.Embedding(vocab, 3)
+    agree07(mine, theirs, rng, rng.integers(0, vocab, (7, 150)))
 
 
 def test_gpt_pairs_cover_every_parameter() -> None:
