@@ -27,7 +27,7 @@ MAX_LINES = 400
 # 某台机器的绝对路径，以及软件源的主机名
 MACHINE_PATH = re.compile(rb"(?<![\w.\-/$}])/(?:work|root|home|tmp)(?=/)")
 REGISTRY = re.compile(rb"pypi\.(?:org|python)|pythonhosted\.|registry\.npm|deb\.debian")
-LAZY = ("typer", "rich", "pooch", "matplotlib", "safetensors", "torch", "requests")
+LAZY = ("typer", "rich", "pooch", "matplotlib", "safetensors", "torch", "http.client")
 
 
 def committed_files() -> list[Path]:
