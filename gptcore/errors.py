@@ -29,5 +29,5 @@ class GraphError(GptcoreError, RuntimeError):
     """计算图用错了，例如对已经释放的图再次反向传播。"""
 
 
-class RangeError(GptcoreError, IndexError):
-    """下标越界；它也是 `IndexError`，所以 `for` 循环能正常结束。"""
+class RangeError(ArgumentError, IndexError):
+    """编号或下标越界；它也是 `IndexError`，所以 `for` 循环能正常结束。"""

@@ -2,7 +2,8 @@ r"""计算图与反向传播
 
 反向传播从结果出发，按拓扑逆序逐个节点应用链式法则：若 $y=f(x)$，则
 
-$$\frac{\partial L}{\partial x} = \sum_{y\,:\,x \in \mathrm{parents}(y)} \frac{\partial L}{\partial y}\frac{\partial y}{\partial x}$$
+$$\frac{\partial L}{\partial x}
+= \sum_{y\,:\,x \in \mathrm{parents}(y)} \frac{\partial L}{\partial y}\frac{\partial y}{\partial x}$$
 
 求和号是关键：一个节点可能被用到多次，必须等所有用到它的节点都把梯度送到，才轮到它往回传。
 全库只有这个文件知道梯度怎样流动；[`Tensor`][gptcore.Tensor] 在它上面加上数值运算。
@@ -10,7 +11,7 @@ $$\frac{\partial L}{\partial x} = \sum_{y\,:\,x \in \mathrm{parents}(y)} \frac{\
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import count
@@ -26,8 +27,9 @@ VJP = Callable[[Array], Sequence[Array | None]]
 _grad_enabled = ContextVar("gptcore_grad_enabled", default=True)
 _serial = count()
 
+
 @contextmanager
-def no_grad() -> Iterator[None]:
+def no_grad() -> Generator[None]:
     """在其中算出的张量不记录计算图。
 
     既是上下文管理器，也是装饰器；出错离开时同样恢复；每个线程各有一份状态。
@@ -196,7 +198,9 @@ class Node:
                 "请在 no_grad 之外，由 requires_grad=True 的浮点张量算出它"
             )
         order = _topological_order(self)
-        seed = np.ones_like(self.data) if gradient is None else np.asarray(gradient, self.data.dtype)
+        seed = (
+            np.ones_like(self.data) if gradient is None else np.asarray(gradient, self.data.dtype)
+        )
         self._accumulate(seed, fresh=gradient is None)
         while order:
             order.pop()._propagate()
@@ -204,7 +208,12 @@ class Node:
     def _propagate(self) -> None:
         """把自己的梯度传给父张量，并放掉图的这一段。"""
         if self.gradient_fn is not None:
-            gradient_fn, self.gradient_fn, self.parents, self._vjp = self.gradient_fn, None, (), _freed
+            gradient_fn, self.gradient_fn, self.parents, self._vjp = (
+                self.gradient_fn,
+                None,
+                (),
+                _freed,
+            )
             gradient_fn()
             return
         vjp, parents, dy = self._vjp, self.parents, self._grad

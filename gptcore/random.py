@@ -3,6 +3,8 @@
 所有会用到随机数的地方都接受 `rng: np.random.Generator | None`；不给时用这里的默认生成器。
 """
 
+from typing import Any
+
 import numpy as np
 
 
@@ -15,4 +17,5 @@ def default_rng() -> np.random.Generator:
     Returns:
         共享全局状态的生成器。
     """
-    return np.random.Generator(np.random.get_bit_generator())
+    random: Any = np.random  # NumPy 的类型声明里没有 get_bit_generator
+    return np.random.Generator(random.get_bit_generator())

@@ -7,15 +7,15 @@ r"""张量：带自动求导的多维数组
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from gptcore.errors import ArgumentError, DtypeError, GraphError, RangeError, ShapeError
+from gptcore.errors import DtypeError, GraphError, RangeError, ShapeError
 from gptcore.graph import Node, is_grad_enabled, no_grad
 from gptcore.kernels import arithmetic as ar
 from gptcore.kernels.array import Array
-from gptcore.kernels.convert import broadcastable, to_array, unify
+from gptcore.kernels.convert import broadcastable, permutation, to_array, unify
 from gptcore.kernels.matmul import matmul_backward
 
 __all__ = ["DTYPE", "Tensor", "is_grad_enabled", "no_grad"]
@@ -129,6 +129,8 @@ class Tensor(Node):
         return bool(self.item())
 
     def __repr__(self) -> str:
+        if not self.ndim:
+            return f"Tensor({self.data!s})"
         text = np.array2string(self.data, separator=", ", prefix="Tensor(", threshold=200)
         return f"Tensor({text}, shape={self.shape})" if self.size > 200 else f"Tensor({text})"
 
@@ -290,15 +292,8 @@ class Tensor(Node):
 
     def transpose(self, *axes: int | Sequence[int]) -> Tensor:
         """按 `axes` 重排各轴；不给时倒过来。写 `transpose(0, 2, 1)` 或 `transpose((0, 2, 1))`。"""
-        order: Any = axes[0] if len(axes) == 1 else axes or range(self.ndim)[::-1]
-        if not isinstance(order, Sequence) or sorted(a % max(self.ndim, 1) for a in order) != list(
-            range(self.ndim)
-        ):
-            raise ShapeError(
-                f"transpose：{order} 不是形状 {self.shape} 各轴的一种排列；"
-                f"请给出 0 到 {self.ndim - 1} 各一次，例如 {tuple(range(self.ndim)[::-1])}"
-            )
-        inverse = tuple(np.argsort([a % self.ndim for a in order])) if self.ndim else ()
+        order = permutation(axes[0] if len(axes) == 1 else axes, self.shape)
+        inverse = np.argsort(order)
         return Tensor(self.data.transpose(order)).record(
             (self,), lambda dy: (dy.transpose(inverse),)
         )
@@ -347,7 +342,7 @@ class _Rows(Tensor):
         """把原张量梯度的相应几行清零。"""
         self.grad = None
 
-    def _accumulate(self, dx: Array, fresh: bool) -> None:
+    def _accumulate(self, dx: Array, fresh: bool) -> None:  # noqa: ARG002
         self._base.grad[self._slice] += dx
 
 
@@ -357,7 +352,10 @@ def _constant(value: Any, like: Array) -> Tensor:
         return value
     if isinstance(value, float | int) and like.dtype.kind == "f":
         return Tensor(np.asarray(value, like.dtype), requires_grad=False)
-    return Tensor(value if isinstance(value, np.ndarray | np.generic) else np.asarray(value), requires_grad=False)
+    return Tensor(
+        value if isinstance(value, np.ndarray | np.generic) else np.asarray(value),
+        requires_grad=False,
+    )
 
 
 def _pair(a: Tensor, other: Any, name: str) -> tuple[Tensor, Tensor, Array, Array]:
@@ -374,7 +372,11 @@ def _pair(a: Tensor, other: Any, name: str) -> tuple[Tensor, Tensor, Array, Arra
 def _plain_index(index: Any) -> Any:
     """下标里的张量换成整数数组。"""
     if isinstance(index, tuple):
-        return tuple(_plain_index(i) for i in index)
+        return tuple(_plain_index(i) for i in cast("tuple[Any, ...]", index))
     if isinstance(index, Tensor):
-        return index.data.astype(np.int64) if index.dtype.kind == "f" and index.integral else index.data
+        return (
+            index.data.astype(np.int64)
+            if index.dtype.kind == "f" and index.integral
+            else index.data
+        )
     return index

@@ -16,9 +16,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from gptcore.data.cache import atomic_write, cache_dir, file_sha256, folder_from_environment
+from gptcore.data.cache import cache_dir, file_sha256, folder_from_environment
 from gptcore.data.text import read_text
 from gptcore.errors import DataError
+from gptcore.files import atomic_write
 
 SHAKESPEARE_FILE = "tinyshakespeare.txt"
 SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"

@@ -41,13 +41,13 @@ def gelu(x: Array) -> Array:
 
 
 def gelu_forward(x: Array) -> tuple[Array, Array]:
-    """GELU 的值与导数。
+    r"""GELU 的值与导数。
 
     Args:
         x: 任意形状。
 
     Returns:
-        `y` 与 $\\mathrm{d}y/\\mathrm{d}x$，形状与 `x` 相同。
+        `y` 与 $\mathrm{d}y/\mathrm{d}x$，形状与 `x` 相同。
     """
     derivative = np.empty(x.shape, x.dtype)
     return _gelu(x, derivative), derivative

@@ -35,18 +35,18 @@ def adamw_update(
     weight_decay: float,
     step: int,
 ) -> None:
-    """就地更新参数与两个矩。
+    r"""就地更新参数与两个矩。
 
     Args:
         theta: 参数，一维连续数组。
         g: 梯度，同样大小，不改动。
         m: 一阶矩。
         v: 二阶矩。
-        lr: 学习率 $\\eta$
+        lr: 学习率 $\eta$
         beta1: 一阶矩的衰减率。
         beta2: 二阶矩的衰减率。
-        eps: 分母上的小数 $\\varepsilon$
-        weight_decay: 权重衰减 $\\lambda$
+        eps: 分母上的小数 $\varepsilon$
+        weight_decay: 权重衰减 $\lambda$
         step: 这是第几步，从 1 数起。
     """
     correction = math.sqrt(1 - beta2**step)

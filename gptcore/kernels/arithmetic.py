@@ -5,6 +5,7 @@ r"""逐元素运算、广播与归约的反向传播
 """
 
 import math
+from typing import Any, cast
 
 import numpy as np
 
@@ -80,12 +81,12 @@ def max_backward(dy: Array, x: Array, y: Array, axis: Axis, keepdims: bool) -> A
     return hit * spread(dy, x.shape, axis, keepdims)
 
 
-def getitem_backward(dy: Array, shape: tuple[int, ...], index: object) -> Array:
+def getitem_backward(dy: Array, shape: tuple[int, ...], index: Any) -> Array:
     """取下标的反向传播：把梯度放回取出的位置，重复取到的位置逐次累加。"""
     dx = np.zeros(shape, dy.dtype)
-    parts = index if isinstance(index, tuple) else (index,)
+    parts = cast("tuple[Any, ...]", index if isinstance(index, tuple) else (index,))
     if any(isinstance(p, list | np.ndarray) for p in parts):
-        np.add.at(dx, index, dy)  # 花式下标可能重复取同一处
+        np.add.at(dx, parts, dy)  # 花式下标可能重复取同一处
     else:
-        dx[index] = dy  # pyright: ignore[reportArgumentType, reportCallIssue]
+        dx[parts] = dy
     return dx

@@ -13,7 +13,7 @@ BLOCK = 1 << 16
 
 
 def rows(x: Array) -> Array:
-    """把 $(\\dots, C)$ 看成二维的 $(N, C)$；连续数组不复制。"""
+    r"""把 $(\dots, C)$ 看成二维的 $(N, C)$；连续数组不复制。"""
     return x.reshape(-1, x.shape[-1])
 
 

@@ -9,7 +9,8 @@ p_{tj} = e_{tj}/\ell_t,\qquad c_t = \sum_{j} p_{tj}\,v_j$$
 反向，由 softmax 的公式：
 
 $$\mathrm{d}v_j = \sum_t p_{tj}\,\mathrm{d}c_t,\qquad
-\mathrm{d}s_{tj} = p_{tj}\,(\mathrm{d}c_t\cdot v_j - D_t),\quad D_t=\sum_j p_{tj}\,\mathrm{d}c_t\cdot v_j = \mathrm{d}c_t\cdot c_t$$
+\mathrm{d}s_{tj} = p_{tj}\,(\mathrm{d}c_t\cdot v_j - D_t),\quad
+D_t=\sum_j p_{tj}\,\mathrm{d}c_t\cdot v_j = \mathrm{d}c_t\cdot c_t$$
 
 $$\mathrm{d}q_t = \frac1{\sqrt d}\sum_j \mathrm{d}s_{tj}\,k_j,\qquad
 \mathrm{d}k_j = \frac1{\sqrt d}\sum_t \mathrm{d}s_{tj}\,q_t$$
@@ -32,7 +33,7 @@ from gptcore.kernels.array import Array, row_blocks
 QUERY_BLOCK = 64
 
 Block = tuple[slice, slice, Array, Array]
-"""一块的批范围、查询范围、未归一化的权重 $e$ (b, H, q, j) 与 $1/\\ell$ (b, H, q)"""
+r"""一块的批范围、查询范围、未归一化的权重 $e$ (b, H, q, j) 与 $1/\ell$ (b, H, q)"""
 
 
 def attention_forward(qkv: Array, heads: int) -> tuple[Array, list[Block]]:
@@ -122,5 +123,5 @@ def _blocks(batch: int, heads: int, length: int) -> list[tuple[slice, slice]]:
 
 @lru_cache(maxsize=8)
 def _future(n: int, dtype: str) -> Array:
-    """对角块的掩码：将来的位置为 $-\\infty$，其余为 0，形状 (n, n)"""
+    r"""对角块的掩码：将来的位置为 $-\infty$，其余为 0，形状 (n, n)"""
     return np.triu(np.full((n, n), -np.inf, dtype), 1)

@@ -1,6 +1,7 @@
 """把用户给的数据变成数组，统一两个操作数的类型"""
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, cast
 
 import numpy as np
 
@@ -56,3 +57,27 @@ def unify(x: Array, y: Array) -> tuple[Array, Array]:
 def broadcastable(s: tuple[int, ...], t: tuple[int, ...]) -> bool:
     """两个形状能不能广播：从最后一轴往前，要么等长，要么有一个是 1。"""
     return all(m == n or 1 in (m, n) for m, n in zip(s[::-1], t[::-1], strict=False))
+
+
+def permutation(axes: Any, shape: tuple[int, ...]) -> list[int]:
+    """检查轴的排列；空的表示倒序，负数从后往前数。
+
+    Args:
+        axes: 轴的序列。
+        shape: 数组的形状。
+
+    Returns:
+        0 到轴数减 1 的一种排列。
+
+    Raises:
+        ShapeError: 不是一种排列。
+    """
+    every = list(range(len(shape)))
+    wanted: list[Any] = list(cast("Iterable[Any]", axes)) if isinstance(axes, Iterable) else [axes]
+    order = [a % len(shape) for a in wanted if -len(shape) <= a < len(shape)] or every[::-1]
+    if sorted(order) != every or len(wanted) not in (0, len(shape)):
+        raise ShapeError(
+            f"transpose：{tuple(wanted)} 不是形状 {shape} 各轴的一种排列；"
+            f"请给出 0 到 {len(shape) - 1} 各一次，例如 {tuple(every[::-1])}"
+        )
+    return order

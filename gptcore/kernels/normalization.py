@@ -5,7 +5,8 @@ r"""层归一化与均方根归一化
 $$\mu = \frac1C\sum_i x_i,\quad \sigma^2 = \frac1C\sum_i (x_i-\mu)^2,\quad
 r = \frac{1}{\sqrt{\sigma^2+\varepsilon}},\quad \hat x_i = (x_i-\mu)\,r,\quad y_i = w_i\hat x_i + b_i$$
 
-反向。记 $g_i = w_i\,\mathrm{d}y_i$（即 $\mathrm{d}\hat x_i$）。$x_j$ 通过三条路影响 $\hat x_i$：分子里的 $x_i$、均值 $\mu$、标准差里的 $r$。由
+反向。记 $g_i = w_i\,\mathrm{d}y_i$（即 $\mathrm{d}\hat x_i$）。
+$x_j$ 通过三条路影响 $\hat x_i$：分子里的 $x_i$、均值 $\mu$ 与标准差的倒数 $r$。由
 $\partial\mu/\partial x_j = 1/C$ 与 $\partial r/\partial x_j = -r^3 (x_j-\mu)/C = -r^2\hat x_j/C$，
 
 $$\frac{\partial \hat x_i}{\partial x_j} = r\Big(\delta_{ij} - \frac1C - \frac{\hat x_i\hat x_j}{C}\Big)$$
@@ -33,7 +34,7 @@ Saved = tuple[Array, Array]
 def layer_norm_forward(
     x: Array, weight: Array, bias: Array, eps: float, out: Array | None = None
 ) -> tuple[Array, Saved]:
-    """层归一化。
+    r"""层归一化。
 
     Args:
         x: 形状 (…, C)
@@ -43,7 +44,7 @@ def layer_norm_forward(
         out: 结果的缓冲区，形状 (N, C)
 
     Returns:
-        形状 (…, C) 的结果，以及反向要用的 $\\hat x$ (N, C) 与 $r$ (N,)
+        形状 (…, C) 的结果，以及反向要用的 $\hat x$ (N, C) 与 $r$ (N,)
     """
     x2 = rows(x)
     x_hat = np.empty(x2.shape, x.dtype)
@@ -57,11 +58,11 @@ def layer_norm_forward(
 
 
 def layer_norm_backward(dy: Array, saved: Saved, weight: Array) -> tuple[Array, Array, Array]:
-    """层归一化的反向传播。
+    r"""层归一化的反向传播。
 
     Args:
         dy: 形状 (…, C)
-        saved: 前向保存的 $\\hat x$ 与 $r$
+        saved: 前向保存的 $\hat x$ 与 $r$
         weight: 形状 (C,)
 
     Returns:
@@ -88,11 +89,12 @@ def rms_norm_backward(dy: Array, saved: Saved, weight: Array) -> tuple[Array, Ar
 
 def _averager(x: Array) -> Array:
     """长为 C、每个元素都是 1/C 的向量：与它相乘就是求平均。"""
-    return np.full(x.shape[-1], 1 / x.shape[-1], x.dtype)
+    size = x.shape[-1]
+    return np.full((size,), 1 / size, x.dtype)
 
 
 def _scale(x_hat: Array, weight: Array, eps: float, out: Array | None) -> tuple[Array, Array]:
-    """就地把每一行除以它的均方根，得到 $\\hat x$；再乘上 `weight`。"""
+    r"""就地把每一行除以它的均方根，得到 $\hat x$；再乘上 `weight`。"""
     y = np.empty(x_hat.shape, x_hat.dtype) if out is None else out
     r = np.empty(len(x_hat), x_hat.dtype)
     for block in row_blocks(*x_hat.shape):

@@ -2,9 +2,11 @@ r"""softmax
 
 $$y_i = \frac{e^{x_i - m}}{\sum_j e^{x_j - m}},\qquad m = \max_j x_j$$
 
-减去最大值不改变结果，却使指数不会溢出。由 $\partial y_i/\partial x_j = y_i(\delta_{ij} - y_j)$ 得反向：
+减去最大值不改变结果，却使指数不会溢出。
+由 $\partial y_i/\partial x_j = y_i(\delta_{ij} - y_j)$ 得反向：
 
-$$\mathrm{d}x_j = \sum_i \mathrm{d}y_i\,y_i(\delta_{ij} - y_j) = y_j\Big(\mathrm{d}y_j - \sum_i \mathrm{d}y_i\,y_i\Big)$$
+$$\mathrm{d}x_j = \sum_i \mathrm{d}y_i\,y_i(\delta_{ij} - y_j)
+= y_j\Big(\mathrm{d}y_j - \sum_i \mathrm{d}y_i\,y_i\Big)$$
 """
 
 import numpy as np

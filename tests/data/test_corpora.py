@@ -14,8 +14,9 @@ import pytest
 
 import gptcore.data.stories as stories
 from gptcore.data import corpora, corpus_names, corpus_path, find_corpus, load_corpus
-from gptcore.data.cache import atomic_write, cache_dir
+from gptcore.data.cache import cache_dir
 from gptcore.errors import DataError
+from gptcore.files import atomic_write
 
 CONTENT = b"First Citizen:\nBefore we proceed any further, hear me speak.\n" * 50
 NAME = "tinyshakespeare.txt"

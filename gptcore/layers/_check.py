@@ -1,0 +1,69 @@
+"""各层共用的参数检查"""
+
+from typing import Any
+
+import numpy as np
+
+from gptcore.errors import ArgumentError, DtypeError, RangeError, ShapeError
+from gptcore.kernels.array import Array
+from gptcore.tensor import Tensor
+
+
+def require_size(layer: str, name: str, value: Any) -> None:
+    """尺寸要是正整数。"""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ArgumentError(f"{layer}：{name} 要是正整数，这里是 {value!r}")
+
+
+def require_floats(layer: str, x: Any) -> None:
+    """输入要是浮点张量。"""
+    if not isinstance(x, Tensor):
+        raise DtypeError(f"{layer}：输入要是 Tensor，这里是 {type(x).__name__}；请写 Tensor(x)")
+    if x.dtype.kind != "f":
+        raise DtypeError(
+            f"{layer}：输入要是浮点张量，这里的类型是 {x.dtype}；请写 x.astype(DTYPE)，词元编号请先通过 Embedding"
+        )
+
+
+def require_last_axis(layer: str, argument: str, x: Tensor, size: int) -> None:
+    """输入要是浮点张量，最后一轴长 `size`。"""
+    require_floats(layer, x)
+    if not x.ndim or x.shape[-1] != size:
+        raise ShapeError(
+            f"{layer}：输入的形状 {x.shape}，最后一轴应为 {argument}={size}；请检查上一层的输出尺寸"
+        )
+
+
+def to_ids(layer: str, ids: Any, count: int) -> Array:
+    """词元编号：整数，且都在 0 到 `count - 1`。
+
+    Args:
+        layer: 哪一层，写进错误消息。
+        ids: 张量、数组或列表。
+        count: 有多少个编号可用。
+
+    Returns:
+        整数数组。
+
+    Raises:
+        DtypeError: 编号是小数类型。
+        RangeError: 编号超出范围。
+    """
+    tensor = ids if isinstance(ids, Tensor) else Tensor(ids, requires_grad=False)
+    array = tensor.data
+    if array.dtype.kind not in "iu":
+        if not tensor.integral:
+            raise DtypeError(
+                f"{layer}：编号要是整数，这里的类型是 {array.dtype}；请写 Tensor(x.data.astype(int))"
+            )
+        array = array.astype(np.int64)
+    if array.size:
+        low, high = int(array.min()), int(array.max())
+        if low < 0 or high >= count:
+            wrong = low if low < 0 else high
+            where = tuple(int(i) for i in np.argwhere(array == wrong)[0])
+            raise RangeError(
+                f"{layer}：编号 {wrong}（位置 {where}）超出范围，可用的编号是 0 到 {count - 1}；"
+                "请检查词表与模型的 vocab_size 是否一致"
+            )
+    return array

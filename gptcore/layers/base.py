@@ -1,0 +1,227 @@
+"""层的基类与组合"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Self
+
+import numpy as np
+
+from gptcore.errors import DtypeError, ShapeError
+from gptcore.kernels.array import Array
+from gptcore.tensor import Tensor
+
+
+class Layer(ABC):
+    """层：有参数的函数。子类只需定义 `forward`。
+
+    参数由属性里找：凡是需要梯度的浮点张量、子层，以及装着它们的列表、元组与字典，按定义的次序，每个张量只算一次。
+    不想被训练的常量请写 `Tensor(…, requires_grad=False)`。子类不必调用 `super().__init__()`。
+
+    Example:
+        >>> class Scale(Layer):
+        ...     def __init__(self):
+        ...         self.weight = Tensor([2.0])
+        ...
+        ...     def forward(self, x):
+        ...         return x * self.weight
+        >>> Scale()(Tensor([1.0, 3.0]))
+        Tensor([2., 6.])
+
+    教程：第 3 章 线性层与激活。
+    """
+
+    training: bool = True
+    """是否处于训练模式；只有随机失活这样的层会区别对待。"""
+
+    decays: bool = True
+    """这一层的矩阵要不要权重衰减；嵌入与归一化不要。"""
+
+    @abstractmethod
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """由输入算出输出；调用层就是调用它。"""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """同 `forward`。"""
+        return self.forward(*args, **kwargs)
+
+    # ---------------------------------------------------------------- 参数
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """所有参数，每个张量一次。"""
+        return [tensor for _, tensor in self.named_parameters()]
+
+    def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+        """参数的名字与张量；名字由属性名用点连成，例如 `transformers.0.attention.output.weight`。"""
+        seen: set[int] = set()
+        for name, tensor in self._walk(prefix):
+            if id(tensor) not in seen:
+                seen.add(id(tensor))
+                yield name, tensor
+
+    def _walk(self, prefix: str) -> Iterator[tuple[str, Tensor]]:
+        for name, value in _members(self):
+            if isinstance(value, Tensor):
+                if value.requires_grad:
+                    yield prefix + name, value
+            elif _finds_parameters(value):
+                yield from value._walk(f"{prefix}{name}.")
+            else:  # 子类自己说了哪些是参数
+                names = {id(t): n for n, t in value._walk("")}
+                for i, tensor in enumerate(value.parameters):
+                    yield f"{prefix}{name}.{names.get(id(tensor), i)}", tensor
+
+    @property
+    def num_parameters(self) -> int:
+        """参数的总个数。"""
+        return sum(p.size for p in self.parameters)
+
+    def parameter_groups(self, weight_decay: float = 0.01) -> list[dict[str, Any]]:
+        """把参数分成衰减与不衰减两组，交给优化器。
+
+        矩阵衰减；偏置、归一化与嵌入不衰减：它们不是“输入的加权”，缩小它们并不使函数更简单。
+
+        Args:
+            weight_decay: 衰减的那一组用的权重衰减。
+
+        Returns:
+            参数组的列表，例如 `AdamWOptimizer(model.parameter_groups(0.1))`。
+        """
+        kept = {
+            id(value)
+            for layer in self.sublayers()
+            for _, value in _members(layer)
+            if isinstance(value, Tensor) and (value.ndim < 2 or not layer.decays)
+        }
+        parameters = self.parameters
+        return [
+            {
+                "parameters": [p for p in parameters if id(p) not in kept],
+                "weight_decay": weight_decay,
+            },
+            {"parameters": [p for p in parameters if id(p) in kept], "weight_decay": 0.0},
+        ]
+
+    def sublayers(self) -> Iterator[Layer]:
+        """自己与所有子层，先自己、后子层。"""
+        yield self
+        for _, value in _members(self):
+            if isinstance(value, Layer):
+                yield from value.sublayers()
+
+    def state_dict(self) -> dict[str, Array]:
+        """参数的名字与数组（不复制）。"""
+        return {name: tensor.data for name, tensor in self.named_parameters()}
+
+    def load_state_dict(self, state: Mapping[str, Array], strict: bool = True) -> None:
+        """把数组的值写进同名的参数。
+
+        Args:
+            state: 名字与数组，形状要与参数相同；写入时转换成参数的类型。
+            strict: 是否要求名字恰好一致；否则缺少的不动，多出的不理。
+
+        Raises:
+            ShapeError: 有参数缺少、多出或形状不符；消息逐个列出，此时什么也没有写入。
+        """
+        own = dict(self.named_parameters())
+        problems = [
+            f"{name}：参数形状 {own[name].shape}，给出的形状 {np.shape(state[name])}"
+            for name in own
+            if name in state and np.shape(state[name]) != own[name].shape
+        ]
+        if strict:
+            problems += [
+                f"缺少 {name}，形状 {own[name].shape}" for name in own if name not in state
+            ]
+            problems += [f"多出 {n}，形状 {np.shape(state[n])}" for n in state if n not in own]
+        if problems:
+            raise ShapeError(
+                "load_state_dict：参数对不上，请检查模型的设置是否与保存时相同：\n  "
+                + "\n  ".join(problems)
+            )
+        for name in own:
+            if name in state:
+                own[name].data[...] = state[name]
+
+    def astype(self, dtype: Any) -> Self:
+        """就地转换所有参数的浮点类型，例如梯度检查用的 `np.float64`；返回自己。"""
+        if np.dtype(dtype).kind != "f":
+            raise DtypeError(f"astype：参数只能是浮点类型，这里是 {np.dtype(dtype)}")
+        for p in self.parameters:
+            p.data = p.data.astype(dtype)
+            p.zero_grad()
+        return self
+
+    # ---------------------------------------------------------------- 模式
+
+    def train(self) -> Self:
+        """进入训练模式，子层也一样。"""
+        return self._set_training(True)
+
+    def eval(self) -> Self:
+        """进入评估模式，子层也一样。"""
+        return self._set_training(False)
+
+    @contextmanager
+    def evaluating(self) -> Generator[None]:
+        """在一段代码里处于评估模式，离开时（包括出错时）恢复原来的模式。"""
+        training = self.training
+        self.eval()
+        try:
+            yield
+        finally:
+            if training:
+                self.train()
+
+    def _set_training(self, training: bool) -> Self:
+        self.training = training
+        for _, value in _members(self):
+            if isinstance(value, Layer):
+                (value.train if training else value.eval)()
+        return self
+
+
+class Composite(Layer):
+    """由若干层组成的层：参数与模式都来自它们。子类定义 `forward`。
+
+    Args:
+        layers: 组成它的各层。
+    """
+
+    def __init__(self, layers: Iterable[Layer] = ()) -> None:
+        self.layers = list(layers)
+
+
+class Sequential(Composite):
+    """依次通过各层，前一层的输出是后一层的输入。
+
+    Args:
+        layers: 各层，按先后次序。
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """依次通过各层。"""
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def _members(layer: Layer) -> Iterator[tuple[str, Any]]:
+    """一个层的属性里的张量与子层，连同列表、元组、字典里的。"""
+    pending: list[tuple[str, Any]] = list(vars(layer).items())[::-1]
+    while pending:
+        name, value = pending.pop()
+        if isinstance(value, Tensor | Layer):
+            yield name, value
+        elif isinstance(value, list | tuple):
+            pending += [(f"{name}.{i}", v) for i, v in enumerate(value)][::-1]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        elif isinstance(value, dict):
+            pending += [(f"{name}.{k}", v) for k, v in value.items()][::-1]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+
+
+def _finds_parameters(layer: Layer) -> bool:
+    """参数是由属性里找，还是子类自己说了哪些是参数。"""
+    return all("parameters" not in vars(c) for c in type(layer).__mro__ if c is not Layer)

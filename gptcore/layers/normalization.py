@@ -1,0 +1,105 @@
+"""层归一化与均方根归一化"""
+
+import numpy as np
+
+from gptcore.errors import ArgumentError
+from gptcore.kernels.normalization import (
+    layer_norm_backward,
+    layer_norm_forward,
+    rms_norm_backward,
+    rms_norm_forward,
+)
+from gptcore.layers._check import require_last_axis, require_size
+from gptcore.layers.base import Layer
+from gptcore.tensor import DTYPE, Tensor
+
+
+class LayerNorm(Layer):
+    r"""层归一化（layer normalization）：每一行变成均值 0、方差 1，再乘以权重、加上偏置。
+
+    方差是有偏的（除以元素个数）。
+
+    Note: 前向与反向
+        $$\mu = \frac1C\sum_i x_i,\quad r = \Big(\frac1C\sum_i(x_i-\mu)^2+\varepsilon\Big)^{-1/2},\quad
+        \hat x_i = (x_i - \mu)\,r,\quad y_i = w_i\hat x_i + b_i$$
+
+        记 $g_i = w_i\,\mathrm{d}y_i$，
+
+        $$\mathrm{d}x_j = r\Big(g_j - \frac1C\sum_i g_i - \hat x_j\frac1C\sum_i g_i\hat x_i\Big),\quad
+        \mathrm{d}w_i = \sum_n\mathrm{d}y_{ni}\hat x_{ni},\quad \mathrm{d}b_i = \sum_n\mathrm{d}y_{ni}$$
+
+    来源：Ba 等 2016，<https://arxiv.org/abs/1607.06450>，式 (4)。
+
+    Args:
+        normalized_size: 最后一轴的长度 $C$。
+        eps: 加在方差上的小数，防止除以零。
+
+    Attributes:
+        weight: 形状 (C,)，初值 1
+        bias: 形状 (C,)，初值 0
+
+    教程：第 15 章 层归一化与 GPT 模型。
+    """
+
+    def __init__(self, normalized_size: int, eps: float = 1e-5) -> None:
+        _require("LayerNorm", normalized_size, eps)
+        self.weight = Tensor(np.ones(normalized_size, DTYPE))
+        self.bias = Tensor(np.zeros(normalized_size, DTYPE))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """对最后一轴归一化，形状不变。
+
+        Raises:
+            ShapeError: 最后一轴不是 `normalized_size`。
+        """
+        w, b = self.weight, self.bias
+        require_last_axis("LayerNorm", "normalized_size", x, w.size)
+        y, saved = layer_norm_forward(x.data, w.data, b.data, self.eps)
+        return Tensor(y).record((x, w, b), lambda dy: layer_norm_backward(dy, saved, w.data))
+
+
+class RMSNorm(Layer):
+    r"""均方根归一化（root mean square normalization）：只除以均方根，不减均值，没有偏置。
+
+    Note: 前向与反向
+        $$r = \Big(\frac1C\sum_i x_i^2+\varepsilon\Big)^{-1/2},\quad \hat x_i = x_i r,\quad y_i = w_i\hat x_i$$
+
+        记 $g_i = w_i\,\mathrm{d}y_i$，
+
+        $$\mathrm{d}x_j = r\Big(g_j - \hat x_j\frac1C\sum_i g_i\hat x_i\Big),\qquad
+        \mathrm{d}w_i = \sum_n\mathrm{d}y_{ni}\hat x_{ni}$$
+
+    来源：Zhang 与 Sennrich 2019，<https://arxiv.org/abs/1910.07467>，式 (4)。
+
+    Args:
+        normalized_size: 最后一轴的长度 $C$。
+        eps: 加在均方上的小数，防止除以零。
+
+    Attributes:
+        weight: 形状 (C,)，初值 1
+
+    教程：第 15 章的练习。
+    """
+
+    def __init__(self, normalized_size: int, eps: float = 1e-5) -> None:
+        _require("RMSNorm", normalized_size, eps)
+        self.weight = Tensor(np.ones(normalized_size, DTYPE))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """对最后一轴归一化，形状不变。
+
+        Raises:
+            ShapeError: 最后一轴不是 `normalized_size`。
+        """
+        w = self.weight
+        require_last_axis("RMSNorm", "normalized_size", x, w.size)
+        y, saved = rms_norm_forward(x.data, w.data, self.eps)
+        return Tensor(y).record((x, w), lambda dy: rms_norm_backward(dy, saved, w.data))
+
+
+def _require(layer: str, size: int, eps: float) -> None:
+    require_size(layer, "normalized_size", size)
+    if not eps >= 0:
+        raise ArgumentError(f"{layer}：eps 不能为负，这里是 {eps}")

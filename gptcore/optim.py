@@ -1,0 +1,307 @@
+"""优化器、梯度裁剪与学习率调度"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gptcore.errors import ArgumentError, DtypeError
+from gptcore.kernels.adamw import adamw_update
+from gptcore.kernels.array import BLOCK, Array
+from gptcore.tensor import Tensor
+
+
+@dataclass
+class ParameterGroup:
+    """共用一套设置的参数。
+
+    Attributes:
+        parameters: 参数。
+        weight_decay: 权重衰减。
+    """
+
+    parameters: list[Tensor]
+    weight_decay: float
+
+
+class Optimizer(ABC):
+    """优化器的基类：按梯度就地更新参数。
+
+    Args:
+        parameters: 参数的列表，或者分组：`[{"parameters": […], "weight_decay": 0.1}, …]`。同一个张量只更新一次。
+        lr: 学习率，随时可以改：`optimizer.lr = 1e-4`。
+        weight_decay: 没有写明的组用的权重衰减。
+
+    Raises:
+        ArgumentError: 没有参数，同一参数分在两组，或设置不合要求。
+
+    教程：第 4 章 均方误差与随机梯度下降，第 9 章 AdamW、学习率调度与梯度裁剪。
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor] | Iterable[Mapping[str, Any]],
+        lr: float,
+        weight_decay: float = 0.0,
+    ) -> None:
+        self.groups = _groups(type(self).__name__, parameters, weight_decay)
+        self.parameters = [p for group in self.groups for p in group.parameters]
+        self.lr = lr
+
+    @property
+    def lr(self) -> float:
+        """学习率。"""
+        return self._lr
+
+    @lr.setter
+    def lr(self, value: float) -> None:
+        if not 0 <= value < math.inf:
+            raise ArgumentError(
+                f"{type(self).__name__}：学习率 lr 要是非负的有限数，这里是 {value}"
+            )
+        self._lr = float(value)
+
+    def zero_grad(self) -> None:
+        """清除所有参数的梯度。"""
+        for p in self.parameters:
+            p.zero_grad()
+
+    def clip_grad_norm(self, max_norm: float = 1.0) -> float:
+        r"""梯度裁剪：把所有梯度看成一个长向量，范数超过 `max_norm` 时按比例缩短。
+
+        $$g \leftarrow g\cdot\min\Big(1, \frac{\text{max\_norm}}{\lVert g\rVert_2 + 10^{-6}}\Big)$$
+
+        来源：Pascanu 等 2013，<https://arxiv.org/abs/1211.5063>。
+
+        Args:
+            max_norm: 范数的上限。
+
+        Returns:
+            裁剪之前的范数。
+        """
+        if not max_norm > 0:
+            raise ArgumentError(f"clip_grad_norm：max_norm 要是正数，这里是 {max_norm}")
+        total = 0.0
+        for p in self.parameters:
+            flat = p.grad.reshape(-1)
+            total += float(np.dot(flat, flat))
+        norm = math.sqrt(total)
+        scale = max_norm / (norm + 1e-6)
+        if scale < 1:
+            for p in self.parameters:
+                grad = p.grad
+                grad *= scale
+        return norm
+
+    @abstractmethod
+    def step(self) -> None:
+        """按当前梯度更新一次参数。"""
+
+
+class SGDOptimizer(Optimizer):
+    r"""随机梯度下降（stochastic gradient descent）：$\theta\leftarrow\theta-\eta g$。
+
+    Args:
+        parameters: 参数。
+        lr: 学习率 $\eta$。
+
+    教程：第 4 章 均方误差与随机梯度下降。
+    """
+
+    def __init__(self, parameters: Iterable[Tensor], lr: float) -> None:
+        super().__init__(parameters, lr)
+
+    def step(self) -> None:
+        """更新一次参数。"""
+        for p in self.parameters:
+            p.data -= p.data.dtype.type(self.lr) * p.grad
+
+
+class AdamWOptimizer(Optimizer):
+    r"""AdamW：按每个参数自己的梯度大小调整步长，权重衰减直接作用于参数。
+
+    $$m\leftarrow\beta_1m+(1-\beta_1)g,\quad v\leftarrow\beta_2v+(1-\beta_2)g^2,\quad
+    \theta\leftarrow(1-\eta\lambda)\theta-\eta\frac{m/(1-\beta_1^t)}{\sqrt{v/(1-\beta_2^t)}+\varepsilon}$$
+
+    给一个参数列表时，所有参数都衰减；`model.parameter_groups()` 把偏置、归一化与嵌入分出来，不衰减。
+
+    来源：Loshchilov 与 Hutter 2019，<https://arxiv.org/abs/1711.05101>，算法 2。
+
+    Args:
+        parameters: 参数，或参数组。
+        lr: 学习率 $\eta$。
+        betas: 两个矩的衰减率 $(\beta_1, \beta_2)$。
+        eps: 分母上的小数 $\varepsilon$。
+        weight_decay: 权重衰减 $\lambda$。
+
+    教程：第 9 章 AdamW、学习率调度与梯度裁剪。
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor] | Iterable[Mapping[str, Any]],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+    ) -> None:
+        super().__init__(parameters, lr, weight_decay)
+        if not (len(betas) == 2 and all(0 <= b < 1 for b in betas)):
+            raise ArgumentError(f"AdamWOptimizer：betas 要是两个 0 ≤ β < 1 的数，这里是 {betas}")
+        if not eps > 0:
+            raise ArgumentError(f"AdamWOptimizer：eps 要是正数，这里是 {eps}")
+        self.betas, self.eps = betas, eps
+        self.steps = 0
+        self._buckets = [
+            _Bucket(tensors, group.weight_decay)
+            for group in self.groups
+            for tensors in _partition(group.parameters)
+        ]
+
+    def step(self) -> None:
+        """更新一次参数。"""
+        self.steps += 1
+        for bucket in self._buckets:
+            theta, g = bucket.gather()
+            adamw_update(
+                theta,
+                g,
+                bucket.m,
+                bucket.v,
+                lr=self.lr,
+                beta1=self.betas[0],
+                beta2=self.betas[1],
+                eps=self.eps,
+                weight_decay=bucket.weight_decay,
+                step=self.steps,
+            )
+            bucket.scatter(theta)
+
+
+class _Bucket:
+    """一起更新的几个参数：许多小张量首尾相接成一个长向量，省去一次次调用的开销；大张量独自一个，不复制。"""
+
+    def __init__(self, tensors: list[Tensor], weight_decay: float) -> None:
+        self.tensors, self.weight_decay = tensors, weight_decay
+        self.m = np.zeros(sum(t.size for t in tensors), tensors[0].dtype)
+        self.v = np.zeros_like(self.m)
+
+    def gather(self) -> tuple[Array, Array]:
+        """参数与梯度，各为一维连续数组。"""
+        theta = [t.data.reshape(-1) for t in self.tensors]
+        grads = [t.grad.reshape(-1) for t in self.tensors]
+        if self.m.dtype != theta[0].dtype:  # 参数后来换了类型
+            self.m, self.v = self.m.astype(theta[0].dtype), self.v.astype(theta[0].dtype)
+        if len(theta) == 1:
+            return theta[0], grads[0]
+        return np.concatenate(theta), np.concatenate(grads)
+
+    def scatter(self, theta: Array) -> None:
+        """把更新后的值写回各个参数。"""
+        start = 0
+        for t in self.tensors:
+            if not np.may_share_memory(theta, t.data):
+                t.data[...] = theta[start : start + t.size].reshape(t.shape)
+            start += t.size
+
+
+def _partition(tensors: list[Tensor]) -> list[list[Tensor]]:
+    """小张量按类型合在一起，大张量各自一组。"""
+    small: dict[str, list[Tensor]] = {}
+    large: list[list[Tensor]] = []
+    for t in tensors:
+        if t.size < BLOCK:
+            small.setdefault(t.dtype.str, []).append(t)
+        else:
+            large.append([t])
+    return [*small.values(), *large]
+
+
+def _groups(name: str, parameters: Iterable[Any], weight_decay: float) -> list[ParameterGroup]:
+    """检查参数，整理成组；同一组里重复的张量只留一个。"""
+    items: list[Any] = list(parameters)
+    if items and not isinstance(items[0], Mapping):
+        items = [{"parameters": items}]
+    groups: list[ParameterGroup] = []
+    seen: dict[int, int] = {}
+    for i, item in enumerate(items):
+        if "parameters" not in item or set(item) - {"parameters", "weight_decay"}:
+            raise ArgumentError(
+                f"{name}：参数组要写成 {{'parameters': […], 'weight_decay': 0.1}}，"
+                f"第 {i} 组的键是 {sorted(item)}"
+            )
+        decay: float = item.get("weight_decay", weight_decay)
+        if not decay >= 0:
+            raise ArgumentError(f"{name}：weight_decay 不能为负，这里是 {decay}")
+        members = {id(p): _require_parameter(name, p) for p in item["parameters"]}
+        for key, p in members.items():
+            if seen.setdefault(key, i) != i:
+                raise ArgumentError(
+                    f"{name}：形状 {p.shape} 的参数同时在第 {seen[key]} 组与第 {i} 组"
+                )
+        if members:
+            groups.append(ParameterGroup(list(members.values()), decay))
+    if not groups:
+        raise ArgumentError(f"{name}：没有参数可以更新；请检查 model.parameters 是否为空")
+    return groups
+
+
+def _require_parameter(name: str, p: Any) -> Tensor:
+    if not isinstance(p, Tensor) or p.dtype.kind != "f":
+        raise DtypeError(f"{name}：参数要是浮点张量，这里有 {type(p).__name__}：{str(p)[:60]}")
+    return p
+
+
+class WarmupCosineScheduler:
+    r"""先线性升温（warm-up），再按余弦下降的学习率。
+
+    第 $i$ 步（从 0 数起，共 $n$ 步，升温 $w$ 步）：
+
+    $$\eta_i = \begin{cases}
+    \eta\,\dfrac{i+1}{w} & i < w\\[2ex]
+    \eta_{\min} + \tfrac12(\eta-\eta_{\min})\Big(1+\cos\pi\dfrac{i-w}{n-w}\Big) & w\le i<n\\[1ex]
+    \eta_{\min} & i\ge n
+    \end{cases}$$
+
+    第 0 步就大于零；升温 0 步或等于总步数都可以。
+
+    来源：Loshchilov 与 Hutter 2017，<https://arxiv.org/abs/1608.03983>，式 (5)；升温见 Goyal 等 2017，
+    <https://arxiv.org/abs/1706.02677>，第 2.2 节。
+
+    Args:
+        lr: 最高的学习率 $\eta$。
+        total_steps: 总步数 $n$。
+        warmup_steps: 升温的步数 $w$。
+        min_lr: 最后的学习率 $\eta_{\min}$。
+
+    Example:
+        >>> scheduler = WarmupCosineScheduler(1e-3, total_steps=100, warmup_steps=10, min_lr=1e-4)
+        >>> scheduler.step(0), scheduler.step(9), scheduler.step(100)
+        (0.0001, 0.001, 0.0001)
+
+    教程：第 9 章 AdamW、学习率调度与梯度裁剪。
+    """
+
+    def __init__(
+        self, lr: float, total_steps: int, warmup_steps: int = 0, min_lr: float = 0.0
+    ) -> None:
+        if total_steps < 0 or warmup_steps < 0:
+            raise ArgumentError(
+                f"WarmupCosineScheduler：步数不能为负，这里 total_steps={total_steps}，warmup_steps={warmup_steps}"
+            )
+        if not 0 <= min_lr <= lr:
+            raise ArgumentError(f"WarmupCosineScheduler：min_lr={min_lr} 要在 0 与 lr={lr} 之间")
+        self.lr, self.total_steps = lr, total_steps
+        self.warmup_steps, self.min_lr = warmup_steps, min_lr
+
+    def step(self, i: int) -> float:
+        """第 `i` 步（从 0 数起）的学习率。"""
+        if i < self.warmup_steps:
+            return self.lr * (i + 1) / self.warmup_steps
+        if i >= self.total_steps:
+            return self.min_lr
+        progress = (i - self.warmup_steps) / (self.total_steps - self.warmup_steps)
+        return self.min_lr + (self.lr - self.min_lr) * 0.5 * (1 + math.cos(math.pi * progress))

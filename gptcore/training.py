@@ -1,0 +1,225 @@
+"""训练器"""
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from gptcore.data import CharDataset, Dataset
+from gptcore.errors import ArgumentError
+from gptcore.layers import Layer
+from gptcore.losses import Loss
+from gptcore.models.generation import generate_ids, sample
+from gptcore.optim import Optimizer
+from gptcore.tensor import Tensor, no_grad
+
+
+class Scheduler(Protocol):
+    """学习率调度：由步数得到学习率。"""
+
+    def step(self, i: int) -> float:
+        """第 `i` 步（从 0 数起）的学习率。"""
+        ...
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """一步训练的结果。
+
+    Attributes:
+        step: 第几步，从 0 数起。
+        loss: 更新之前这一批的损失。
+        lr: 这一步的学习率。
+        grad_norm: 裁剪之前梯度的范数。
+        tokens: 这一批有多少个词元。
+    """
+
+    step: int
+    loss: float
+    lr: float
+    grad_norm: float
+    tokens: int
+
+
+class Trainer:
+    """训练器：模型、损失函数与优化器合在一起。
+
+    Args:
+        model: 模型。
+        loss_fn: 损失函数。
+        optimizer: 优化器。
+
+    Example:
+        >>> trainer = Trainer(model, MSELoss(), SGDOptimizer(model.parameters, lr=0.01))
+        >>> losses = trainer.train(dataset, epochs=10)
+        >>> prediction, loss = trainer.test(dataset)
+
+    教程：第 5 章 数据集与训练器。
+    """
+
+    def __init__(self, model: Layer, loss_fn: Loss, optimizer: Optimizer) -> None:
+        self.model = model
+        self.loss_fn = loss_fn
+        self.optimizer = optimizer
+
+    def train(self, dataset: Dataset, epochs: int) -> list[float]:
+        """在训练集上训练若干轮。
+
+        Args:
+            dataset: 数据集。
+            epochs: 轮数。
+
+        Returns:
+            每一轮的平均损失。
+        """
+        _require_epochs(epochs)
+        history: list[float] = []
+        dataset.train()
+        self.model.train()
+        for _ in range(epochs):
+            losses = [self._step(x, y) for x, y in dataset]
+            history.append(sum(losses) / len(losses))
+        return history
+
+    def _step(self, x: Tensor, y: Tensor) -> float:
+        """前向、反向、更新一次；返回更新之前的损失。"""
+        loss = self.loss_fn(self.model(x), y)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return float(loss)
+
+    def test(self, dataset: Dataset) -> tuple[Tensor, Tensor]:
+        """一次算完整个测试集。
+
+        Returns:
+            预测与损失。
+        """
+        with _testing(dataset), self.model.evaluating(), no_grad():
+            x, y = dataset.all()
+            p = self.model(x)
+            return p, self.loss_fn(p, y)
+
+    def generate(self, dataset: CharDataset, prompt: str, steps: int = 256) -> str:
+        """接着提示往下写：模型的输出是下一个字符的概率。
+
+        Args:
+            dataset: 提供词表与上下文尺寸的数据集。
+            prompt: 提示，至少一个字符。
+            steps: 写多少个字符。
+
+        Returns:
+            提示与续写。
+        """
+        ids = dataset.encode(prompt)
+        with self.model.evaluating(), no_grad():
+            for _ in range(steps):
+                p = self.model(Tensor([ids[-dataset.context_size :]]))
+                ids.append(sample(p.data[0]))
+        return dataset.decode(ids)
+
+
+class GPTTrainer(Trainer):
+    """GPT 的训练器：每一步都裁剪梯度，学习率可以调度。
+
+    Args:
+        model: 模型。
+        loss_fn: 损失函数。
+        optimizer: 优化器。
+
+    教程：第 15 章 层归一化与 GPT 模型。
+    """
+
+    def fit(
+        self, dataset: Dataset, steps: int, scheduler: Scheduler | None = None
+    ) -> Iterator[StepReport]:
+        """训练 `steps` 步，每一步之后交出结果；数据用完就从头再来。
+
+        Args:
+            dataset: 数据集。
+            steps: 步数。
+            scheduler: 学习率调度；不给时学习率不变。
+
+        Yields:
+            每一步的结果。
+        """
+        if steps < 0:
+            raise ArgumentError(f"fit：steps 不能为负，这里是 {steps}")
+        dataset.train()
+        batches = len(dataset)
+        for i in range(steps):
+            self.model.train()
+            if scheduler is not None:
+                self.optimizer.lr = scheduler.step(i)
+            x, y = dataset[i % batches]
+            loss = self.loss_fn(self.model(x), y)
+            self.optimizer.zero_grad()
+            loss.backward()
+            norm = self.optimizer.clip_grad_norm()
+            self.optimizer.step()
+            yield StepReport(i, float(loss), self.optimizer.lr, norm, y.size)
+
+    def train(
+        self, dataset: Dataset, epochs: int, scheduler: Scheduler | None = None
+    ) -> list[float]:
+        """在训练集上训练若干轮。
+
+        Args:
+            dataset: 数据集。
+            epochs: 轮数。
+            scheduler: 学习率调度，共 `epochs * len(dataset)` 步；不给时学习率不变。
+
+        Returns:
+            每一轮的平均损失。
+        """
+        _require_epochs(epochs)
+        dataset.train()
+        batches = len(dataset)
+        losses = [report.loss for report in self.fit(dataset, epochs * batches, scheduler)]
+        return [sum(losses[i * batches : (i + 1) * batches]) / batches for i in range(epochs)]
+
+    def test(self, dataset: Dataset) -> tuple[list[Tensor], float]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """在测试集上逐批评估。
+
+        Returns:
+            每一批的预测，与平均损失。
+        """
+        predictions: list[Tensor] = []
+        total = 0.0
+        with _testing(dataset), self.model.evaluating(), no_grad():
+            for x, y in dataset:
+                predictions.append(self.model(x))
+                total += float(self.loss_fn(predictions[-1], y))
+        return predictions, total / len(predictions)
+
+    def generate(self, dataset: CharDataset, prompt: str, steps: int = 256) -> str:
+        """接着提示往下写：由最后一个位置的分数抽取下一个字符。
+
+        Args:
+            dataset: 提供词表与上下文尺寸的数据集。
+            prompt: 提示，至少一个字符。
+            steps: 写多少个字符。
+
+        Returns:
+            提示与续写。
+        """
+        ids = dataset.encode(prompt)
+        ids += generate_ids(self.model, ids, steps, dataset.context_size)
+        return dataset.decode(ids)
+
+
+@contextmanager
+def _testing(dataset: Dataset) -> Generator[None]:
+    """在一段代码里取测试集，离开时换回原来的那一份。"""
+    training = dataset.training
+    dataset.eval()
+    try:
+        yield
+    finally:
+        if training:
+            dataset.train()
+
+
+def _require_epochs(epochs: int) -> None:
+    if isinstance(epochs, bool) or epochs < 1:
+        raise ArgumentError(f"train：epochs 要是正整数，这里是 {epochs!r}")
