@@ -1,7 +1,6 @@
 """原子地写文件：中途断电或出错，留下的要么是旧文件，要么是完整的新文件"""
 
 import os
-import secrets
 from pathlib import Path
 
 
@@ -18,7 +17,7 @@ def atomic_write(path: Path, content: bytes) -> None:
         OSError: 文件夹建不了或写不进去。
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
     try:
         with temporary.open("xb") as file:
             file.write(content)

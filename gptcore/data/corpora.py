@@ -4,17 +4,14 @@
 """
 
 import contextlib
-import difflib
 import hashlib
 import importlib.util
 import os
-import shutil
 import tempfile
 from collections.abc import Generator
 from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from gptcore.data.cache import cache_dir, file_sha256, folder_from_environment
 from gptcore.data.text import read_text
@@ -105,6 +102,8 @@ def find_corpus(name: str) -> Path | None:
 def _check_name(operation: str, name: str) -> None:
     if name in _NAMES:
         return
+    import difflib
+
     close = difflib.get_close_matches(str(name).lower(), _NAMES, n=1)
     hint = f"，你要的是不是 {close[0]!r}" if close else ""
     raise DataError(
@@ -179,7 +178,7 @@ def _fetch(address: str, folder: Path) -> Path:
     if local is None:
         _download(address, target)
     else:
-        shutil.copyfile(local, target)
+        target.write_bytes(local.read_bytes())
     actual = file_sha256(target)
     if actual != SHAKESPEARE_SHA256:
         raise ValueError(f"内容不对，SHA-256 是 {actual}")
@@ -191,7 +190,11 @@ def _local_path(address: str) -> Path | None:
     if "://" not in address:
         return Path(address).expanduser()
     parts = urlsplit(address)
-    return Path(url2pathname(parts.path)) if parts.scheme == "file" else None
+    if parts.scheme != "file":
+        return None
+    from urllib.request import url2pathname
+
+    return Path(url2pathname(parts.path))
 
 
 def _download(address: str, target: Path) -> None:
