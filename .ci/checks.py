@@ -7,6 +7,7 @@ python .ci/checks.py dist 目录                          检查 wheel 和 sdist
 
 import sys
 import tarfile
+import tomllib
 import xml.etree.ElementTree as ElementTree
 import zipfile
 from pathlib import Path
@@ -38,6 +39,13 @@ def no_skips(report: str) -> None:
     if not cases or skipped:
         sys.exit("\n  ".join([f"{len(cases)} 个测试里跳过了 {len(skipped)} 个：", *skipped]))
     print(f"{len(cases)} 个测试，没有一个被跳过")
+
+
+def floors(project: str) -> None:
+    """把运行依赖的 `名字>=版本` 打印成 `名字==版本`；NumPy 的版本由 .ci/run 指定。"""
+    text = (ROOT / project).read_text(encoding="utf-8")
+    pins = [item.replace(">=", "==") for item in tomllib.loads(text)["project"]["dependencies"]]
+    print(*[pin for pin in pins if not pin.startswith("numpy")])
 
 
 def dist(folder: str) -> None:
@@ -92,4 +100,10 @@ def dist(folder: str) -> None:
 if __name__ == "__main__":
     sys.stdout.reconfigure(encoding="utf-8")
     sys.stderr.reconfigure(encoding="utf-8")
-    {"readme-command": readme_command, "no-skips": no_skips, "dist": dist}[sys.argv[1]](sys.argv[2])
+    checks = {
+        "readme-command": readme_command,
+        "no-skips": no_skips,
+        "floors": floors,
+        "dist": dist,
+    }
+    checks[sys.argv[1]](sys.argv[2])
