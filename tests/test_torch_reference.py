@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,15 @@ CHAPTER = {
 }
 ODD = {"vocab_size": 17, "context_size": 10, "embedding_size": 15, "heads": 5, "blocks": 3}
 DTYPES = [np.float64, np.float32]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """模型很小，多个线程只会互相等待。"""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def close(actual: np.ndarray, expected: Any, dtype: type, name: str = "") -> None:
