@@ -7,8 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from threadpoolctl import threadpool_limits
+
 from gptcore.data.corpora import find_corpus
 from gptcore.tensor import is_grad_enabled
+
+
+def pytest_configure() -> None:
+    """测试里的矩阵都小：一个 BLAS 线程最快，结果也与核数无关。"""
+    threadpool_limits(1, "blas")
 
 
 @pytest.fixture(scope="session")
