@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from threadpoolctl import threadpool_limits
 
 from gptcore.data.corpora import find_corpus
