@@ -1,0 +1,125 @@
+"""中文的帮助：用法、参数、选项和命令
+
+typer 自己的帮助里夹着英文（Usage、Options、default……），各版本的写法又不同，所以这里只用它登记的参数，
+文字由我们来排；窄终端上，说明写在选项的下一行。
+"""
+
+import errno
+import math
+from typing import Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+from typer.core import TyperCommand, TyperGroup
+
+from gptcore.cli.terminal import open_terminal
+from gptcore.cli.usage import InterruptError, PipeClosedError, UsageError, suggestion
+
+NARROW = 64
+"""比这更窄的终端上，选项与说明上下排列"""
+
+Row = tuple[str, str]
+
+
+class Command(TyperCommand):
+    """一个命令，帮助是中文的。"""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """把帮助写到标准输出。"""
+        del formatter
+        sections: dict[str, list[Row]] = {}
+        usage: list[str] = []
+        for param in self.get_params(ctx):
+            if param.param_type_name == "argument":
+                usage.append(str(param.metavar))
+                sections.setdefault("参数", []).append((str(param.metavar), _describe(param)))
+            else:
+                title = getattr(param, "rich_help_panel", None) or "选项"
+                sections.setdefault(str(title), []).append((_names(param), _describe(param)))
+        other = sections.pop("选项", [])
+        _show(ctx.command_path, [*usage, "[选项]"], self.help, {**sections, "其他选项": other})
+
+
+class Group(TyperGroup):
+    """全部命令，帮助与“没有这个命令”是中文的。"""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """把帮助写到标准输出。"""
+        del formatter
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        sections = {
+            "命令": [(n, (c.help or "").split("\n")[0]) for n, c in commands.items() if c],
+            "选项": [(_names(param), _describe(param)) for param in self.get_params(ctx)],
+        }
+        _show(ctx.command_path, ["命令", "[选项]"], self.help, sections)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """找到命令；没有时给出相近的名字。"""
+        name = args[0]
+        known = self.list_commands(ctx)
+        if name not in known and not name.startswith("-"):
+            raise UsageError(
+                f"没有命令 {name!r}{suggestion(name, known)}；"
+                f"可用的命令是 {'、'.join(known)}，请看 {ctx.command_path} --help"
+            )
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """运行命令；中断与管道关闭换成自己的异常，由 `run` 处理。"""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise InterruptError from None
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise PipeClosedError from None
+            raise
+
+
+def _names(param: Any) -> str:
+    """选项的各个写法，需要值的加上值的名字。"""
+    names = ", ".join(param.opts)
+    return names if param.is_flag or param.name == "help" else f"{names} {param.metavar}"
+
+
+def _describe(param: Any) -> str:
+    """选项的说明与默认值。"""
+    if param.name == "help":
+        return "显示帮助并退出"
+    text = str(param.help or "")
+    default = param.default
+    if param.param_type_name == "argument" or default in (None, "") or isinstance(default, bool):
+        return text
+    if isinstance(default, float) and math.isfinite(default):
+        default = f"{default:g}"
+    return f"{text}（默认 {default}）"
+
+
+def _show(command: str, usage: list[str], text: str | None, sections: dict[str, list[Row]]) -> None:
+    console = open_terminal().console
+    line = Text.assemble(("用法：", "bold"), command, " ", " ".join(usage))
+    console.print(line)
+    for paragraph in (text or "").strip().split("\n\n"):
+        console.print()
+        console.print(Text("\n".join(s.strip() for s in paragraph.split("\n"))))
+    for title, rows in sections.items():
+        if rows:
+            console.print()
+            console.print(Text(title, "bold"))
+            _table(console, rows)
+
+
+def _table(console: Console, rows: list[Row]) -> None:
+    if console.width < NARROW:
+        for name, text in rows:
+            console.print(Padding(Text(name, "cyan"), (0, 0, 0, 2)))
+            console.print(Padding(Text(text), (0, 0, 0, 6)))
+        return
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for name, text in rows:
+        table.add_row(Text("  " + name, "cyan"), Text(text))
+    console.print(table)

@@ -1,0 +1,112 @@
+"""`gptcore info`：模型文件夹里有什么"""
+
+import time
+from pathlib import Path
+from typing import Any, cast
+
+from rich.table import Table
+
+from gptcore.cli.folders import RECORD, open_model, read_record
+from gptcore.cli.terminal import Terminal
+from gptcore.layers import Layer
+from gptcore.models import GPT
+
+LABELS = {
+    "vocab_size": "词表大小",
+    "context_size": "上下文尺寸",
+    "embedding_size": "嵌入尺寸",
+    "heads": "头数",
+    "blocks": "块数",
+    "head_bias": "输出头有偏置",
+    "corpus": "语料",
+    "batch_size": "批大小",
+    "steps": "步数",
+    "lr": "学习率",
+    "seed": "种子",
+    "threads": "BLAS 线程数",
+    "loss": "留出文本上的损失",
+    "entropy": "同一段文本的熵",
+    "test_loss": "测试损失",
+    "seconds": "训练秒数",
+}
+
+
+def run_info(folder: Path, terminal: Terminal) -> None:
+    """写出设置、参数的个数、文件的大小与训练记录。
+
+    Args:
+        folder: 模型文件夹。
+        terminal: 终端。
+
+    Raises:
+        UsageError: 不是模型文件夹。
+        DataError: 文件损坏。
+    """
+    model, tokenizer = open_model(folder)
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column()
+    table.add_column(justify="right")
+    _section(table, "模型", {LABELS[k]: _shown(v) for k, v in model.config.items()})
+    _section(table, "参数", {name: f"{n:,}" for name, n in _parameters(model).items()})
+    files = ("model.safetensors", "config.json", "tokenizer.json", RECORD)
+    sizes = {n: _size((folder / n).stat().st_size) for n in files if (folder / n).is_file()}
+    _section(table, "文件", sizes)
+    _section(table, "分词器", {"种类": tokenizer.kind, "词元": f"{tokenizer.vocab_size:,}"})
+    history = _history(folder)
+    if history:
+        _section(table, "训练", history)
+    terminal.say(f"{folder}")
+    terminal.say(table)
+
+
+def _parameters(model: GPT) -> dict[str, int]:
+    def count(*layers: Layer) -> int:
+        return sum(layer.num_parameters for layer in layers)
+
+    return {
+        "嵌入": count(model.embedding),
+        "Transformer 块": count(*model.transformers),
+        "输出头": count(model.output),
+        "合计": count(model),
+    }
+
+
+def _history(folder: Path) -> dict[str, str]:
+    """训练记录里认得的几项；没有记录，或被人改过，就少写几行。"""
+    record = read_record(folder)
+    items: dict[str, Any] = {}
+    for part in ("settings", "result"):
+        value = record.get(part)
+        if isinstance(value, dict):
+            items.update(cast("dict[str, Any]", value))
+    if not items:
+        return {}
+    saved = (folder / RECORD).stat().st_mtime
+    shown = {
+        LABELS[k]: _shown(items[k])
+        for k in LABELS
+        if k in items and items[k] is not None and not hasattr(GPT, k) and k not in _MODEL
+    }
+    return {**shown, "保存于": time.strftime("%Y-%m-%d %H:%M", time.localtime(saved))}
+
+
+_MODEL = {"vocab_size", "context_size", "embedding_size", "heads", "blocks", "head_bias"}
+
+
+def _section(table: Table, title: str, rows: dict[str, str]) -> None:
+    table.add_row()
+    table.add_row(title, style="bold")
+    for name, value in rows.items():
+        table.add_row("  " + name, value)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "是" if value else "否"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**20:.1f} MiB" if count >= 2**20 else f"{count / 1024:.1f} KiB"

@@ -1,0 +1,121 @@
+"""选项的解析，与用法错误的中文消息"""
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Iterable
+
+import typer
+
+from gptcore.errors import GptcoreError
+
+PARSE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
+"""typer 的各种用法错误共同的基类；它在各版本里的位置不同，所以从公开的子类找"""
+
+
+class UsageError(GptcoreError):
+    """命令行写得不对；消息写明选项、得到的值和该怎么办。
+
+    它不是 `ValueError`：参数解析器会把 `ValueError` 换成自己的英文消息。
+    """
+
+
+class InterruptError(Exception):
+    """用户按了 Ctrl-C；typer 会改动 `KeyboardInterrupt`，所以先换成自己的。"""
+
+
+class PipeClosedError(Exception):
+    """读输出的程序先退出了，例如 `| head -1`；typer 也会改动它。"""
+
+
+def integer(option: str, minimum: int) -> Callable[[str], int]:
+    """解析整数的函数。
+
+    Args:
+        option: 选项名，写进消息。
+        minimum: 最小值。
+
+    Returns:
+        由文字得到整数的函数；不合要求时抛出 `UsageError`。
+    """
+
+    def parse(value: str) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            number = None
+        if number is None or number < minimum:
+            raise UsageError(
+                f"{option} 得到 {value!r}，它必须是不小于 {minimum} 的整数；例如 {option} {minimum or 42}"
+            )
+        return number
+
+    return parse
+
+
+def real(option: str, example: str, *, positive: bool = False) -> Callable[[str], float]:
+    """解析小数的函数。
+
+    Args:
+        option: 选项名，写进消息。
+        example: 消息里举例用的值。
+        positive: 是否必须大于 0；否则 0 也可以。
+
+    Returns:
+        由文字得到小数的函数；不合要求时抛出 `UsageError`。
+    """
+
+    def parse(value: str) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not 0 <= number < math.inf or (positive and number == 0):
+            kind = "大于 0 的数" if positive else "不小于 0 的数"
+            raise UsageError(f"{option} 得到 {value!r}，它必须是{kind}；例如 {option} {example}")
+        return number
+
+    return parse
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """消息里的一句“你要的是不是 …”；没有相近的就是空的。"""
+    close = difflib.get_close_matches(word.lower(), list(known), n=1)
+    return f"，你要的是不是 {close[0]}" if close else ""
+
+
+def one_line(message: str) -> str:
+    """把多行消息并成一行，控制字符写成转义。"""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    text = "；".join(lines).replace("：；", "：")
+    return re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda match: repr(match.group())[1:-1], text)
+
+
+def explain(error: Exception, command: str) -> str:
+    """把 typer 的用法错误写成一句中文。
+
+    Args:
+        error: `PARSE_ERROR` 的某个子类。
+        command: 出错的命令，例如 `gptcore train`。
+
+    Returns:
+        消息，包括出错的选项和补救办法。
+    """
+    kind = type(error).__name__
+    help_command = f"请看 {command} --help"
+    option = str(getattr(error, "option_name", "") or "")
+    if kind == "NoSuchOption":
+        hint = suggestion(option, getattr(error, "possibilities", None) or ())
+        return f"没有选项 {option}{hint}；{help_command}"
+    if kind == "BadOptionUsage":
+        takes_value = "does not take" not in str(error)
+        problem = "后面要写一个值" if takes_value else "后面不能写值"
+        return f"选项 {option} {problem}；{help_command}"
+    if kind == "MissingParameter":
+        param = getattr(error, "param", None)
+        name = getattr(param, "metavar", None) or getattr(param, "name", None) or ""
+        return f"缺少参数 {name}；{help_command}"
+    extra = re.search(r"unexpected extra argument(?:s|\(s\))? \((.*)\)", str(error), re.DOTALL)
+    if extra:
+        return f"多出了 {extra.group(1)!r}；含空格的值请加引号，{help_command}"
+    return f"命令行不对（{error}）；{help_command}"
