@@ -11,28 +11,30 @@ $$\frac{\partial L}{\partial x}
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ContextDecorator
 from contextvars import ContextVar
+from functools import wraps
+from inspect import isgeneratorfunction
 from itertools import count
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 
-from gptcore.errors import GraphError, ShapeError
+from gptcore.errors import DtypeError, GraphError, ShapeError
 from gptcore.kernels.array import Array
 
 VJP = Callable[[Array], Sequence[Array | None]]
 
-_grad_enabled = ContextVar("gptcore_grad_enabled", default=True)
+_no_grad_depth = ContextVar("gptcore_no_grad_depth", default=0)
 _serial = count()
 
 
-@contextmanager
-def no_grad() -> Generator[None]:
+class no_grad(ContextDecorator):  # noqa: N801  用起来像函数
     """在其中算出的张量不记录计算图。
 
-    既是上下文管理器，也是装饰器；出错离开时同样恢复；每个线程各有一份状态。
+    既是上下文管理器，也是装饰器（写 `@no_grad()`）；出错离开时同样恢复；每个线程各有一份状态。
+    装饰生成器函数时，只在生成器自己运行期间有效，不影响两次 `yield` 之间使用者的代码。
 
     Example:
         >>> w = Tensor([1.0, 2.0])
@@ -40,16 +42,36 @@ def no_grad() -> Generator[None]:
         ...     (w * w).requires_grad
         False
     """
-    token = _grad_enabled.set(False)
-    try:
-        yield
-    finally:
-        _grad_enabled.reset(token)
+
+    def __enter__(self) -> None:
+        _no_grad_depth.set(_no_grad_depth.get() + 1)
+
+    def __exit__(self, *_: object) -> None:
+        # 数层数，而不是记住原来的值：两个生成器交错地进出，最后也能恢复
+        _no_grad_depth.set(max(0, _no_grad_depth.get() - 1))
+
+    def __call__(self, func: Any) -> Any:
+        """装饰一个函数或生成器函数。"""
+        if not isgeneratorfunction(func):
+            return super().__call__(func)
+
+        @wraps(func)
+        def steps(*args: Any, **kwargs: Any) -> Iterator[Any]:
+            iterator = func(*args, **kwargs)
+            while True:
+                with self:
+                    try:
+                        value = next(iterator)
+                    except StopIteration as stop:
+                        return stop.value
+                yield value
+
+        return steps
 
 
 def is_grad_enabled() -> bool:
     """现在算出的张量会不会记录计算图。"""
-    return _grad_enabled.get()
+    return not _no_grad_depth.get()
 
 
 def _freed(_: Array) -> Sequence[Array | None]:
@@ -105,30 +127,47 @@ class Node:
 
     @grad.setter
     def grad(self, value: Any) -> None:
-        if value is None:
-            self._grad = None
+        if value is None or value is self._grad:  # x.grad += … 读出、就地修改、再放回
+            self._grad = value
             return
-        array = np.asarray(value, self.data.dtype)
-        if array.shape != self.shape:
-            if array.ndim:
-                raise ShapeError(f"grad：梯度的形状 {array.shape} 与张量的形状 {self.shape} 不同")
+        array = self._as_gradient("grad", value)
+        if array.shape != self.shape and not array.ndim:
             array = np.full(self.shape, array)
+        self._require_shape("grad", array)
         self._grad, self._owned = array, True
 
     def zero_grad(self) -> None:
         """清除梯度；之后读到的 `grad` 是全零。"""
         self._grad = None
 
+    def _as_gradient(self, name: str, value: Any) -> Array:
+        """把用户给的梯度变成数组；总是复制，以后两边互不影响。"""
+        try:
+            return np.array(value, self.data.dtype)
+        except (TypeError, ValueError) as error:
+            raise DtypeError(
+                f"{name}：梯度要是数或数组，这里是 {str(value)[:60]!r}；请给出形状为 {self.shape} 的数组"
+            ) from error
+
+    def _require_shape(self, name: str, gradient: Array) -> None:
+        if gradient.shape != self.data.shape:
+            raise ShapeError(
+                f"{name}：梯度的形状 {gradient.shape} 与张量的形状 {self.shape} 不同；"
+                "请检查反向函数，梯度要与它所对应的张量同样形状"
+            )
+
     def _accumulate(self, dx: Array, fresh: bool) -> None:
         """累加一份梯度。第一份直接留下，不先填零；`fresh` 说明这个数组没有别人在用。"""
-        if dx.shape != self.data.shape:
-            raise ShapeError(f"backward：传回的梯度形状 {dx.shape} 与张量的形状 {self.shape} 不同")
+        self._require_shape("backward", dx)
         if dx.dtype != self.data.dtype:
             dx, fresh = dx.astype(self.data.dtype), True
         if self._grad is None:
             self._grad, self._owned = dx, fresh
         elif self._owned:
             self._grad += dx
+        elif fresh:  # 借来的不能改，新来的可以
+            dx += self._grad
+            self._grad, self._owned = dx, True
         else:
             self._grad, self._owned = self._grad + dx, True
 
@@ -147,6 +186,9 @@ class Node:
         Returns:
             张量自己。
 
+        Raises:
+            DtypeError: `parents` 不是装着张量的列表、元组或集合，或 `gradient_fn` 不能调用。
+
         Example:
             >>> x = Tensor([1.0, 2.0])
             >>> p = Tensor(x.data * x.data)
@@ -156,6 +198,13 @@ class Node:
             >>> x.grad
             array([2., 4.], dtype=float32)
         """
+        if not callable(gradient_fn):
+            raise DtypeError(f"attach：gradient_fn 要是不带参数的函数，这里是 {gradient_fn!r}")
+        if not _is_collection_of_nodes(parents):
+            raise DtypeError(
+                f"attach：parents 要是装着张量的列表、元组或集合，这里是 {str(parents)[:60]}；"
+                "只有一个时请写 [x]"
+            )
         if is_grad_enabled():
             self.gradient_fn, self.parents, self._vjp = gradient_fn, parents, None
             self.requires_grad = self.data.dtype.kind == "f"
@@ -191,17 +240,20 @@ class Node:
 
         Raises:
             GraphError: 张量不需要梯度、图已经用过，或者图中有环。
+            ShapeError: `gradient` 的形状与张量不同。
         """
         if not self.requires_grad:
             raise GraphError(
                 "backward：这个张量不需要梯度（整数、常量，或在 no_grad 里算出）；"
                 "请在 no_grad 之外，由 requires_grad=True 的浮点张量算出它"
             )
+        if gradient is None:
+            seed = np.ones_like(self.data)
+        else:
+            seed = self._as_gradient("backward", gradient)
+            self._require_shape("backward", seed)
         order = _topological_order(self)
-        seed = (
-            np.ones_like(self.data) if gradient is None else np.asarray(gradient, self.data.dtype)
-        )
-        self._accumulate(seed, fresh=gradient is None)
+        self._accumulate(seed, fresh=True)
         while order:
             order.pop()._propagate()
 
@@ -222,12 +274,22 @@ class Node:
         self.parents, self._vjp = (), _freed
         if dy is None:  # 没有梯度到达，后面都是零
             return
-        given: set[int] = {id(dy)}
-        for parent, dx in zip(parents, vjp(dy), strict=True):
+        # 0 维数组的运算给出的是 NumPy 标量
+        gradients = [None if dx is None else np.asarray(dx) for dx in vjp(dy)]
+        lent = [id(dy)]  # 不止一处在用的数组
+        lent += [id(dx if dx.base is None else dx.base) for dx in gradients if dx is not None]
+        for parent, dx in zip(parents, gradients, strict=True):
             if dx is not None and parent.requires_grad:
-                dx = np.asarray(dx)  # 0 维数组的运算给出的是 NumPy 标量
-                parent._accumulate(dx, fresh=dx.base is None and id(dx) not in given)
-                given.add(id(dx))
+                fresh = dx.base is None and lent.count(id(dx)) == 1
+                if not fresh and np.may_share_memory(dx, dy):
+                    self._owned = False  # 自己的梯度也借出去了
+                parent._accumulate(dx, fresh)
+
+
+def _is_collection_of_nodes(parents: Any) -> bool:
+    if not isinstance(parents, list | tuple | set | frozenset):
+        return False
+    return all(isinstance(p, Node) for p in cast("Collection[object]", parents))
 
 
 def _topological_order(root: Node) -> list[Node]:

@@ -1,11 +1,13 @@
 """损失函数"""
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
 
 from gptcore.errors import DtypeError, RangeError, ShapeError
 from gptcore.kernels.array import Array
+from gptcore.kernels.convert import unify
 from gptcore.kernels.loss import (
     cross_entropy_backward,
     cross_entropy_forward,
@@ -56,12 +58,14 @@ class MSELoss(Loss):
 
         Raises:
             ShapeError: 两者形状不同（这里不广播），或者没有元素。
+            DtypeError: 预测不是浮点张量，或标签不是张量。
         """
+        _require_predictions("MSELoss", p, y)
         if p.shape != y.shape or not p.size:
             raise ShapeError(
                 f"MSELoss：预测的形状 {p.shape} 与标签的形状 {y.shape} 要相同且不为空；标签是编号时请先变成独热向量"
             )
-        value, difference = mse_forward(p.data, y.data)
+        value, difference = mse_forward(*unify(p.data, y.data))
 
         def vjp(dy: Array) -> tuple[Array, Array | None]:
             dp = mse_backward(dy, difference)
@@ -94,8 +98,7 @@ class GPTLoss(Loss):
             DtypeError: 标签是小数类型，或分数是整数。
             RangeError: 标签超出词表。
         """
-        if p.dtype.kind != "f":
-            raise DtypeError(f"GPTLoss：分数要是浮点张量，这里的类型是 {p.dtype}")
+        _require_predictions("GPTLoss", p, y)
         if not p.ndim or p.shape[:-1] != y.shape or not p.size:
             raise ShapeError(
                 f"GPTLoss：分数的形状 {p.shape} 去掉最后一轴应是标签的形状 {y.shape}，且不为空；"
@@ -118,3 +121,14 @@ class GPTLoss(Loss):
         return Tensor(value).record(
             (p,), lambda dy: (cross_entropy_backward(dy, probabilities, labels).reshape(shape),)
         )
+
+
+def _require_predictions(name: str, p: Any, y: Any) -> None:
+    """预测要是浮点张量，标签要是张量。"""
+    for title, x in (("预测", p), ("标签", y)):
+        if not isinstance(x, Tensor):
+            raise DtypeError(
+                f"{name}：{title}要是 Tensor，这里是 {type(x).__name__}；请写 Tensor(…, requires_grad=False)"
+            )
+    if p.dtype.kind != "f":
+        raise DtypeError(f"{name}：预测要是浮点张量，这里的类型是 {p.dtype}；请写 p.astype(DTYPE)")

@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from gptcore.errors import ArgumentError, DtypeError
 from gptcore.kernels.adamw import adamw_update
 from gptcore.kernels.array import BLOCK, Array
 from gptcore.tensor import Tensor
+
+GROUP_KEYS = {"parameters", "weight_decay"}
 
 
 @dataclass
@@ -58,10 +60,7 @@ class Optimizer(ABC):
 
     @lr.setter
     def lr(self, value: float) -> None:
-        if not 0 <= value < math.inf:
-            raise ArgumentError(
-                f"{type(self).__name__}：学习率 lr 要是非负的有限数，这里是 {value}"
-            )
+        _require_number(type(self).__name__, "lr", value)
         self._lr = float(value)
 
     def zero_grad(self) -> None:
@@ -82,8 +81,10 @@ class Optimizer(ABC):
         Returns:
             裁剪之前的范数。
         """
-        if not max_norm > 0:
-            raise ArgumentError(f"clip_grad_norm：max_norm 要是正数，这里是 {max_norm}")
+        if not _is_number(max_norm) or not max_norm > 0:
+            raise ArgumentError(
+                f"clip_grad_norm：max_norm 要是正数，这里是 {max_norm!r}；不想裁剪就不要调用"
+            )
         total = 0.0
         for p in self.parameters:
             flat = p.grad.reshape(-1)
@@ -149,10 +150,14 @@ class AdamWOptimizer(Optimizer):
         weight_decay: float = 0.01,
     ) -> None:
         super().__init__(parameters, lr, weight_decay)
-        if not (len(betas) == 2 and all(0 <= b < 1 for b in betas)):
-            raise ArgumentError(f"AdamWOptimizer：betas 要是两个 0 ≤ β < 1 的数，这里是 {betas}")
-        if not eps > 0:
-            raise ArgumentError(f"AdamWOptimizer：eps 要是正数，这里是 {eps}")
+        pair: Any = betas
+        if not (isinstance(pair, tuple | list) and len(betas) == 2 and all(map(_is_beta, betas))):
+            raise ArgumentError(
+                f"AdamWOptimizer：betas 要是两个 0 ≤ β < 1 的数，这里是 {betas}；通常用 (0.9, 0.999)"
+            )
+        _require_number("AdamWOptimizer", "eps", eps)
+        if not eps:
+            raise ArgumentError("AdamWOptimizer：eps 要是正数，这里是 0；通常用 1e-8")
         self.betas, self.eps = betas, eps
         self.steps = 0
         self._buckets = [
@@ -222,25 +227,30 @@ def _partition(tensors: list[Tensor]) -> list[list[Tensor]]:
 
 def _groups(name: str, parameters: Iterable[Any], weight_decay: float) -> list[ParameterGroup]:
     """检查参数，整理成组；同一组里重复的张量只留一个。"""
+    given: Any = parameters
+    if isinstance(given, Tensor) or not isinstance(given, Iterable):
+        raise DtypeError(
+            f"{name}：parameters 要是参数的列表，这里是 {type(parameters).__name__}；"
+            "请写 model.parameters，只有一个时写 [w]"
+        )
     items: list[Any] = list(parameters)
     if items and not isinstance(items[0], Mapping):
         items = [{"parameters": items}]
     groups: list[ParameterGroup] = []
     seen: dict[int, int] = {}
     for i, item in enumerate(items):
-        if "parameters" not in item or set(item) - {"parameters", "weight_decay"}:
+        if not _is_group(item):
             raise ArgumentError(
                 f"{name}：参数组要写成 {{'parameters': […], 'weight_decay': 0.1}}，"
-                f"第 {i} 组的键是 {sorted(item)}"
+                f"第 {i} 组是 {str(item)[:60]}"
             )
         decay: float = item.get("weight_decay", weight_decay)
-        if not decay >= 0:
-            raise ArgumentError(f"{name}：weight_decay 不能为负，这里是 {decay}")
+        _require_number(name, "weight_decay", decay)
         members = {id(p): _require_parameter(name, p) for p in item["parameters"]}
         for key, p in members.items():
             if seen.setdefault(key, i) != i:
                 raise ArgumentError(
-                    f"{name}：形状 {p.shape} 的参数同时在第 {seen[key]} 组与第 {i} 组"
+                    f"{name}：形状 {p.shape} 的参数同时在第 {seen[key]} 组与第 {i} 组；请只放在一组里"
                 )
         if members:
             groups.append(ParameterGroup(list(members.values()), decay))
@@ -251,8 +261,33 @@ def _groups(name: str, parameters: Iterable[Any], weight_decay: float) -> list[P
 
 def _require_parameter(name: str, p: Any) -> Tensor:
     if not isinstance(p, Tensor) or p.dtype.kind != "f":
-        raise DtypeError(f"{name}：参数要是浮点张量，这里有 {type(p).__name__}：{str(p)[:60]}")
+        raise DtypeError(
+            f"{name}：参数要是浮点张量，这里有 {type(p).__name__}：{str(p)[:60]}；请写 model.parameters"
+        )
+    if not p.is_leaf:
+        raise ArgumentError(
+            f"{name}：形状 {p.shape} 的张量是算出来的，更新它没有用；请给出算出它的参数"
+        )
     return p
+
+
+def _is_group(item: Any) -> bool:
+    return isinstance(item, Mapping) and {"parameters"} <= set(cast("Any", item)) <= GROUP_KEYS
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating)
+
+
+def _is_beta(value: Any) -> bool:
+    return _is_number(value) and 0 <= value < 1
+
+
+def _require_number(name: str, argument: str, value: Any) -> None:
+    if not _is_number(value) or not 0 <= value < math.inf:
+        raise ArgumentError(
+            f"{name}：{argument} 要是非负的有限数，这里是 {value!r}；请写例如 {argument}=0.001"
+        )
 
 
 class WarmupCosineScheduler:
@@ -288,17 +323,19 @@ class WarmupCosineScheduler:
     def __init__(
         self, lr: float, total_steps: int, warmup_steps: int = 0, min_lr: float = 0.0
     ) -> None:
-        if total_steps < 0 or warmup_steps < 0:
-            raise ArgumentError(
-                f"WarmupCosineScheduler：步数不能为负，这里 total_steps={total_steps}，warmup_steps={warmup_steps}"
-            )
-        if not 0 <= min_lr <= lr:
-            raise ArgumentError(f"WarmupCosineScheduler：min_lr={min_lr} 要在 0 与 lr={lr} 之间")
+        name = "WarmupCosineScheduler"
+        _require_number(name, "total_steps", total_steps)
+        _require_number(name, "warmup_steps", warmup_steps)
+        _require_number(name, "lr", lr)
+        _require_number(name, "min_lr", min_lr)
+        if min_lr > lr:
+            raise ArgumentError(f"{name}：min_lr={min_lr} 不能大于 lr={lr}；通常取 lr 的十分之一")
         self.lr, self.total_steps = lr, total_steps
         self.warmup_steps, self.min_lr = warmup_steps, min_lr
 
     def step(self, i: int) -> float:
         """第 `i` 步（从 0 数起）的学习率。"""
+        _require_number("WarmupCosineScheduler", "i", i)
         if i < self.warmup_steps:
             return self.lr * (i + 1) / self.warmup_steps
         if i >= self.total_steps:

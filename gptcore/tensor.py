@@ -6,19 +6,22 @@ r"""张量：带自动求导的多维数组
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from typing import Any
 
 import numpy as np
 
 from gptcore.errors import DtypeError, GraphError, RangeError, ShapeError
 from gptcore.graph import Node, is_grad_enabled, no_grad
 from gptcore.kernels import arithmetic as ar
+from gptcore.kernels import convert
 from gptcore.kernels.array import Array
-from gptcore.kernels.convert import broadcastable, permutation, to_array, unify
 from gptcore.kernels.matmul import matmul_backward
 
 __all__ = ["DTYPE", "Tensor", "is_grad_enabled", "no_grad"]
+
+Axis = int | Sequence[int] | None
 
 DTYPE = np.float32
 """Python 数与列表变成张量时用的类型。"""
@@ -61,7 +64,7 @@ class Tensor(Node):
     def __init__(self, data: Any, requires_grad: bool | None = None) -> None:
         if isinstance(data, Node):
             raise DtypeError("Tensor：已经是张量了；要一份不连计算图的，请用 detach()")
-        array, integral = to_array(data, DTYPE)
+        array, integral = convert.to_array(data, DTYPE)
         floating = array.dtype.kind == "f"
         if requires_grad and not floating:
             raise DtypeError(
@@ -104,13 +107,23 @@ class Tensor(Node):
 
     def detach(self) -> Tensor:
         """同一份数值，不连计算图，不需要梯度。"""
-        return Tensor(self.data, requires_grad=False)
+        return self._same(Tensor(self.data, requires_grad=False))
+
+    def _same(self, other: Tensor) -> Tensor:
+        """同样的数值换了形状或位置：由整数来的，仍可以当编号用。"""
+        other.integral = self.integral
+        return other
 
     def rows(self, start: int, stop: int) -> Tensor:
         """第 `start` 到 `stop` 行的视图：数值与梯度都和原张量共用，改一个，另一个也变。
 
         用来给一个大参数的各段起名字，例如合并的查询、键、值矩阵。
         """
+        if not self.is_leaf or not self.ndim or not 0 <= start <= stop <= len(self):
+            raise ShapeError(
+                f"rows：要的是参数的第 {start} 到 {stop} 行，这里的形状是 {self.shape}；"
+                "行数要在范围之内；由别的张量算出来的，请用下标 x[start:stop]"
+            )
         return _Rows(self, start, stop)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -125,6 +138,9 @@ class Tensor(Node):
             raise DtypeError("len：0 维张量没有长度；要它的值请用 item()")
         return len(self.data)
 
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[i] for i in range(len(self)))
+
     def __bool__(self) -> bool:
         return bool(self.item())
 
@@ -135,12 +151,12 @@ class Tensor(Node):
         return f"Tensor({text}, shape={self.shape})" if self.size > 200 else f"Tensor({text})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        return Tensor(self.data.copy(), self.requires_grad)
+        return self._same(Tensor(self.data.copy(), self.requires_grad))
 
     def __reduce__(self) -> tuple[Any, ...]:
         if not self.is_leaf:
             raise GraphError("pickle：张量还连着计算图，不能序列化；请先 detach()")
-        return Tensor, (self.data, self.requires_grad)
+        return _restore, (self.data, self.requires_grad, self.integral)
 
     # ---------------------------------------------------------------- 二元运算
 
@@ -183,10 +199,10 @@ class Tensor(Node):
         )
 
     def __matmul__(self, other: Any) -> Tensor:
-        b = other if isinstance(other, Tensor) else Tensor(other, requires_grad=False)
-        x, y = unify(self.data, b.data)
+        b = _constant(other, self.data)
+        x, y = convert.unify(self.data, b.data)
         rows, columns = x.shape[-1:], y.shape[-2:][:1] if y.ndim else ()
-        if rows != columns or not rows or not broadcastable(x.shape[:-2], y.shape[:-2]):
+        if rows != columns or not rows or not convert.broadcastable(x.shape[:-2], y.shape[:-2]):
             raise ShapeError(
                 f"矩阵乘法 @：形状 {x.shape} 与 {y.shape} 不能相乘；"
                 "左边的最后一轴要与右边的倒数第二轴等长，前面各轴要能广播，例如 (4, 3) @ (3, 2)"
@@ -194,18 +210,19 @@ class Tensor(Node):
         return Tensor(x @ y).record((self, b), lambda dy: matmul_backward(dy, x, y))
 
     def __pow__(self, exponent: Any) -> Tensor:
-        if isinstance(exponent, bool) or not isinstance(exponent, int | float):
-            raise DtypeError(
-                f"乘方 **：指数要是 Python 数，这里是 {type(exponent).__name__}；"
-                "指数是张量时请写成 (x.log() * n).exp()"
-            )
-        x = self.data
-        return Tensor(ar.power_forward(x, exponent)).record(
-            (self,), lambda dy: (ar.power_backward(dy, x, exponent),)
+        n = convert.to_exponent(exponent)
+        x = (
+            self.data
+            if n >= 0 and isinstance(n, int) and self.dtype.kind != "b"
+            else self._floats()
+        )
+        return Tensor(ar.power_forward(x, n)).record(
+            (self,), lambda dy: (ar.power_backward(dy, x, n),)
         )
 
     def __neg__(self) -> Tensor:
-        return Tensor(-self.data).record((self,), lambda dy: (-dy,))
+        x = self._floats() if self.dtype.kind == "b" else self.data
+        return Tensor(-x).record((self,), lambda dy: (-dy,))
 
     def __radd__(self, other: Any) -> Tensor:
         return self + other
@@ -224,57 +241,53 @@ class Tensor(Node):
 
     # ---------------------------------------------------------------- 逐元素函数
 
+    def _floats(self) -> Array:
+        """数值；整数的函数值是小数，先变成 `DTYPE`。"""
+        return self.data if self.dtype.kind == "f" else self.data.astype(DTYPE)
+
     def exp(self) -> Tensor:
         r"""$y = e^x$，$\mathrm{d}x = y\,\mathrm{d}y$"""
-        y = np.exp(self.data)
+        y = np.exp(self._floats())
         return Tensor(y).record((self,), lambda dy: (dy * y,))
 
     def log(self) -> Tensor:
         r"""$y = \ln x$，$\mathrm{d}x = \mathrm{d}y / x$"""
-        x = self.data
+        x = self._floats()
         return Tensor(np.log(x)).record((self,), lambda dy: (dy / x,))
 
     def sqrt(self) -> Tensor:
         r"""$y = \sqrt x$，$\mathrm{d}x = \mathrm{d}y / 2y$"""
-        y = np.sqrt(self.data)
+        y = np.sqrt(self._floats())
         return Tensor(y).record((self,), lambda dy: (dy / (y + y),))
 
     def tanh(self) -> Tensor:
         r"""$y = \tanh x$，$\mathrm{d}x = (1 - y^2)\,\mathrm{d}y$"""
-        y = np.tanh(self.data)
+        y = np.tanh(self._floats())
         return Tensor(y).record((self,), lambda dy: (dy * (1 - y * y),))
 
     # ---------------------------------------------------------------- 归约
 
-    def sum(self, axis: ar.Axis = None, keepdims: bool = False) -> Tensor:
+    def sum(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
         """沿 `axis` 求和；反向传播把梯度原样摊给每个元素。"""
-        shape, axis = self.shape, self._check_axis("sum", axis)
+        shape, axis = self.shape, convert.reduced_axes("sum", axis, self.shape)
         y = self.data.sum(axis, keepdims=keepdims)
         return Tensor(y).record((self,), lambda dy: (ar.spread(dy, shape, axis, keepdims),))
 
-    def mean(self, axis: ar.Axis = None, keepdims: bool = False) -> Tensor:
+    def mean(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
         """沿 `axis` 求平均；反向传播把梯度除以元素个数，摊给每个元素。"""
-        axis = self._check_axis("mean", axis)
+        axis = convert.reduced_axes("mean", axis, self.shape)
         n = ar.reduced_count(self.shape, axis)
         if not n:
             raise ShapeError(f"mean：没有元素可以平均，形状 {self.shape}，轴 {axis}")
         return self.sum(axis, keepdims) / n
 
-    def max(self, axis: ar.Axis = None, keepdims: bool = False) -> Tensor:
+    def max(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
         """沿 `axis` 取最大值；梯度流向取得最大值的元素，并列时平分。"""
-        x, axis = self.data, self._check_axis("max", axis)
+        x, axis = self.data, convert.reduced_axes("max", axis, self.shape)
         if not ar.reduced_count(x.shape, axis):
             raise ShapeError(f"max：没有元素可以比较，形状 {self.shape}，轴 {axis}")
         y = np.asarray(x.max(axis, keepdims=keepdims))
         return Tensor(y).record((self,), lambda dy: (ar.max_backward(dy, x, y, axis, keepdims),))
-
-    def _check_axis(self, name: str, axis: ar.Axis) -> ar.Axis:
-        for a in axis if isinstance(axis, tuple) else () if axis is None else (axis,):
-            if not -self.ndim <= a < self.ndim:
-                raise ShapeError(
-                    f"{name}：没有第 {a} 轴；形状 {self.shape} 的轴可以是 {-self.ndim} 到 {self.ndim - 1}"
-                )
-        return axis
 
     # ---------------------------------------------------------------- 形状
 
@@ -288,15 +301,14 @@ class Tensor(Node):
             raise ShapeError(
                 f"reshape：形状 {old} 有 {self.size} 个元素，不能变成 {new}；两边的元素个数要相同，-1 至多一处"
             ) from error
-        return Tensor(y).record((self,), lambda dy: (dy.reshape(old),))
+        return self._same(Tensor(y).record((self,), lambda dy: (dy.reshape(old),)))
 
     def transpose(self, *axes: int | Sequence[int]) -> Tensor:
         """按 `axes` 重排各轴；不给时倒过来。写 `transpose(0, 2, 1)` 或 `transpose((0, 2, 1))`。"""
-        order = permutation(axes[0] if len(axes) == 1 else axes, self.shape)
+        order = convert.permutation(axes[0] if len(axes) == 1 else axes, self.shape)
         inverse = np.argsort(order)
-        return Tensor(self.data.transpose(order)).record(
-            (self,), lambda dy: (dy.transpose(inverse),)
-        )
+        y = Tensor(self.data.transpose(order))
+        return self._same(y.record((self,), lambda dy: (dy.transpose(inverse),)))
 
     @property
     def T(self) -> Tensor:  # noqa: N802
@@ -304,21 +316,24 @@ class Tensor(Node):
         return self.transpose()
 
     def __getitem__(self, index: Any) -> Tensor:
-        index = _plain_index(index)
         shape = self.shape
         try:
+            index = convert.plain_index(index)
             y = np.asarray(self.data[index])
-        except IndexError as error:
-            raise RangeError(f"取下标：形状 {shape} 的张量没有下标 {index}") from error
-        return Tensor(y).record((self,), lambda dy: (ar.getitem_backward(dy, shape, index),))
+        except (IndexError, TypeError, ValueError) as error:
+            raise RangeError(
+                f"取下标：形状 {shape} 的张量没有下标 {str(index)[:60]}；每一轴的下标要是范围之内的整数、切片或整数数组"
+            ) from error
+        y = Tensor(y).record((self,), lambda dy: (ar.getitem_backward(dy, shape, index),))
+        return self._same(y)
 
     def astype(self, dtype: Any) -> Tensor:
         """换一种元素类型；浮点类型之间，梯度照常传回。"""
         source = self.dtype
-        y = Tensor(self.data.astype(dtype))
+        y = Tensor(self.data.astype(convert.to_dtype("astype", dtype)))
         if y.dtype.kind != "f":
             return y
-        return y.record((self,), lambda dy: (dy.astype(source),))
+        return self._same(y.record((self,), lambda dy: (dy.astype(source),)))
 
 
 class _Rows(Tensor):
@@ -327,6 +342,15 @@ class _Rows(Tensor):
     def __init__(self, base: Tensor, start: int, stop: int) -> None:
         self._base, self._slice = base, slice(start, stop)
         super().__init__(base.data[self._slice], base.requires_grad)
+
+    @property
+    def data(self) -> Array:
+        """原张量数值的相应几行。"""
+        return self._base.data[self._slice]
+
+    @data.setter
+    def data(self, value: Array) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        self._base.data[self._slice] = value
 
     @property
     def grad(self) -> Any:
@@ -342,41 +366,33 @@ class _Rows(Tensor):
         """把原张量梯度的相应几行清零。"""
         self.grad = None
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        return _Rows(deepcopy(self._base, memo), self._slice.start, self._slice.stop)
+
     def _accumulate(self, dx: Array, fresh: bool) -> None:  # noqa: ARG002
         self._base.grad[self._slice] += dx
 
 
+def _restore(data: Array, requires_grad: bool, integral: bool) -> Tensor:
+    """由 `Tensor.__reduce__` 保存的内容重建张量。"""
+    tensor = Tensor(data, requires_grad)
+    tensor.integral = integral
+    return tensor
+
+
 def _constant(value: Any, like: Array) -> Tensor:
-    """把运算的另一方变成张量；Python 数与 0 维数组跟随对方的类型。"""
+    """把运算的另一方变成张量；Python 数、列表与 0 维数组跟随对方的浮点类型，NumPy 数组保持自己的类型。"""
     if isinstance(value, Tensor):
         return value
-    if isinstance(value, float | int) and like.dtype.kind == "f":
-        return Tensor(np.asarray(value, like.dtype), requires_grad=False)
-    return Tensor(
-        value if isinstance(value, np.ndarray | np.generic) else np.asarray(value),
-        requires_grad=False,
-    )
+    return Tensor(convert.to_operand(value, like.dtype, DTYPE), requires_grad=False)
 
 
 def _pair(a: Tensor, other: Any, name: str) -> tuple[Tensor, Tensor, Array, Array]:
     """二元运算的两个张量，与统一类型之后的两个数组。"""
     b = _constant(other, a.data)
-    x, y = unify(a.data, b.data)
-    if x.shape != y.shape and not broadcastable(x.shape, y.shape):
+    x, y = convert.unify(a.data, b.data)
+    if x.shape != y.shape and not convert.broadcastable(x.shape, y.shape):
         raise ShapeError(
             f"{name}：形状 {x.shape} 与 {y.shape} 不能广播；从最后一轴往前对齐，每一轴要么等长，要么有一个是 1"
         )
     return a, b, x, y
-
-
-def _plain_index(index: Any) -> Any:
-    """下标里的张量换成整数数组。"""
-    if isinstance(index, tuple):
-        return tuple(_plain_index(i) for i in cast("tuple[Any, ...]", index))
-    if isinstance(index, Tensor):
-        return (
-            index.data.astype(np.int64)
-            if index.dtype.kind == "f" and index.integral
-            else index.data
-        )
-    return index

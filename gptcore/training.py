@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gptcore.data import CharDataset, Dataset
-from gptcore.errors import ArgumentError
+from gptcore.errors import ArgumentError, ShapeError
 from gptcore.layers import Layer
 from gptcore.losses import Loss
-from gptcore.models.generation import generate_ids, sample
+from gptcore.models.generation import generate_ids, require_count, require_prompt, sample
 from gptcore.optim import Optimizer
 from gptcore.tensor import Tensor, no_grad
 
@@ -111,10 +111,16 @@ class Trainer:
         Returns:
             提示与续写。
         """
-        ids = dataset.encode(prompt)
+        ids = list(dataset.encode(prompt))
+        require_prompt(ids, steps)
         with self.model.evaluating(), no_grad():
             for _ in range(steps):
                 p = self.model(Tensor([ids[-dataset.context_size :]]))
+                if p.ndim != 2:
+                    raise ShapeError(
+                        f"Trainer.generate：模型的输出 {p.shape} 应为 (1, 词表大小)，即下一个字符的概率；"
+                        "每个位置都有输出的模型请用 GPTTrainer"
+                    )
                 ids.append(sample(p.data[0]))
         return dataset.decode(ids)
 
@@ -140,11 +146,18 @@ class GPTTrainer(Trainer):
             steps: 步数。
             scheduler: 学习率调度；不给时学习率不变。
 
-        Yields:
-            每一步的结果。
+        Returns:
+            逐步交出每一步的结果；取一个，训练一步。
+
+        Raises:
+            ArgumentError: 步数不是非负整数。
         """
-        if steps < 0:
-            raise ArgumentError(f"fit：steps 不能为负，这里是 {steps}")
+        require_count("fit", "steps", steps)
+        return self._fit(dataset, steps, scheduler)
+
+    def _fit(
+        self, dataset: Dataset, steps: int, scheduler: Scheduler | None
+    ) -> Iterator[StepReport]:
         dataset.train()
         batches = len(dataset)
         for i in range(steps):
@@ -203,7 +216,7 @@ class GPTTrainer(Trainer):
         Returns:
             提示与续写。
         """
-        ids = dataset.encode(prompt)
+        ids = list(dataset.encode(prompt))
         ids += generate_ids(self.model, ids, steps, dataset.context_size)
         return dataset.decode(ids)
 
@@ -221,5 +234,6 @@ def _testing(dataset: Dataset) -> Generator[None]:
 
 
 def _require_epochs(epochs: int) -> None:
-    if isinstance(epochs, bool) or epochs < 1:
-        raise ArgumentError(f"train：epochs 要是正整数，这里是 {epochs!r}")
+    require_count("train", "epochs", epochs)
+    if not epochs:
+        raise ArgumentError("train：epochs 要是正整数，这里是 0；请写例如 epochs=10")

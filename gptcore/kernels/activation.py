@@ -27,7 +27,7 @@ _CA = _C * 0.044715
 
 def relu_forward(x: Array) -> Array:
     r"""$y = \max(x, 0)$"""
-    return np.maximum(x, 0)
+    return np.maximum(x, x.dtype.type(0))
 
 
 def relu_backward(dy: Array, y: Array) -> Array:

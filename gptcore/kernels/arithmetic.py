@@ -44,6 +44,8 @@ def power_forward(x: Array, exponent: float) -> Array:
 
 def power_backward(dy: Array, x: Array, exponent: float) -> Array:
     r"""$\mathrm{d}x = n\,x^{n-1}\,\mathrm{d}y$"""
+    if exponent == 0:
+        return np.zeros_like(dy)
     if exponent == 1:
         return dy
     return dy * (power_forward(x, exponent - 1) * exponent)
@@ -85,7 +87,7 @@ def getitem_backward(dy: Array, shape: tuple[int, ...], index: Any) -> Array:
     """取下标的反向传播：把梯度放回取出的位置，重复取到的位置逐次累加。"""
     dx = np.zeros(shape, dy.dtype)
     parts = cast("tuple[Any, ...]", index if isinstance(index, tuple) else (index,))
-    if any(isinstance(p, list | np.ndarray) for p in parts):
+    if any(isinstance(p, np.ndarray | tuple) for p in parts):
         np.add.at(dx, parts, dy)  # 花式下标可能重复取同一处
     else:
         dx[parts] = dy

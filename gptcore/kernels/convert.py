@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from gptcore.errors import DtypeError, ShapeError
+from gptcore.errors import ArgumentError, DtypeError, ShapeError
 from gptcore.kernels.array import Array
 
 
@@ -14,7 +14,7 @@ def to_array(data: Any, dtype: Any) -> tuple[Array, bool]:
 
     Args:
         data: NumPy 数组与 NumPy 标量保持自己的类型，`range` 变成 int64，其余（Python 数、列表）变成 `dtype`。
-        dtype: Python 数与列表用的浮点类型。
+        dtype: Python 数与列表用的浮点类型；`None` 表示由 NumPy 决定。
 
     Returns:
         数组，以及数值是否来自整数。
@@ -34,16 +34,77 @@ def to_array(data: Any, dtype: Any) -> tuple[Array, bool]:
     if kind not in "fiub":
         raise DtypeError(f"Tensor：数据要是数，这里的类型是 {array.dtype}：{str(data)[:60]}")
     integral = kind != "f" or (array.size == 0 and isinstance(data, list))
-    if isinstance(data, np.ndarray | np.generic | range):
+    if dtype is None or isinstance(data, np.ndarray | np.generic | range):
         return array, integral
     return array.astype(dtype, copy=False), integral
+
+
+def to_dtype(operation: str, dtype: Any) -> np.dtype[Any]:
+    """元素类型；不认识的、不是数的都报错。
+
+    Args:
+        operation: 哪个操作，写进错误消息。
+        dtype: 类型或它的名字，例如 `np.float64`、`"float32"`。
+
+    Raises:
+        DtypeError: 不是整数、布尔或实数类型。
+    """
+    try:
+        result: np.dtype[Any] = np.dtype(dtype)
+    except (TypeError, ValueError) as error:
+        raise DtypeError(
+            f"{operation}：不认识类型 {dtype!r}；请写 np.float32、np.float64 或 np.int64"
+        ) from error
+    if result.kind not in "fiub":
+        raise DtypeError(
+            f"{operation}：类型 {result} 不是实数；请写 np.float32、np.float64 或 np.int64"
+        )
+    return result
+
+
+def to_operand(value: Any, like: np.dtype[Any], default: Any) -> Array:
+    """把运算的另一方变成数组。
+
+    Args:
+        value: Python 数与列表、NumPy 标量与 0 维数组跟随对方的浮点类型；其余的数组保持自己的类型。
+        like: 对方的类型。
+        default: 对方是整数时，小数用的类型。
+
+    Returns:
+        数组。
+    """
+    array, _ = to_array(value, None)
+    if isinstance(value, np.ndarray) and array.ndim:
+        return array
+    if like.kind == "f":
+        return array.astype(like, copy=False)
+    return array.astype(default) if array.dtype.kind == "f" else array
+
+
+def to_exponent(value: Any) -> int | float:
+    """乘方的指数：整数值的变成 `int`，其余为 `float`。
+
+    Raises:
+        DtypeError: 不是数。
+    """
+    if not isinstance(value, int | float | np.integer | np.floating):
+        raise DtypeError(
+            f"乘方 **：指数要是一个数，这里是 {type(value).__name__}；"
+            "指数是张量时请写成 (x.log() * n).exp()"
+        )
+    exponent = float(cast("float", value))
+    return int(exponent) if exponent.is_integer() and abs(exponent) < 2**31 else exponent
 
 
 def unify(x: Array, y: Array) -> tuple[Array, Array]:
     """统一两个操作数的类型：0 维的跟随另一个，整数跟随浮点数，其余由 NumPy 决定。
 
-    NumPy 2 会让 float32 数组与 float64 的 0 维数组得到 float64；在这里结果仍是 float32。
+    NumPy 2 会让 float32 数组与 float64 的 0 维数组得到 float64；在这里结果仍是 float32。布尔值当作整数。
     """
+    if x.dtype.kind == "b":
+        x = x.astype(np.int64)
+    if y.dtype.kind == "b":
+        y = y.astype(np.int64)
     if x.dtype == y.dtype:
         return x, y
     x_floats, y_floats = x.dtype.kind == "f", y.dtype.kind == "f"
@@ -73,11 +134,54 @@ def permutation(axes: Any, shape: tuple[int, ...]) -> list[int]:
         ShapeError: 不是一种排列。
     """
     every = list(range(len(shape)))
-    wanted: list[Any] = list(cast("Iterable[Any]", axes)) if isinstance(axes, Iterable) else [axes]
-    order = [a % len(shape) for a in wanted if -len(shape) <= a < len(shape)] or every[::-1]
-    if sorted(order) != every or len(wanted) not in (0, len(shape)):
+    try:
+        wanted = axis_tuple("transpose", axes, shape) or tuple(every[::-1])
+    except ArgumentError:
+        wanted = ()
+    if sorted(wanted) != every:
         raise ShapeError(
-            f"transpose：{tuple(wanted)} 不是形状 {shape} 各轴的一种排列；"
+            f"transpose：{axes} 不是形状 {shape} 各轴的一种排列；"
             f"请给出 0 到 {len(shape) - 1} 各一次，例如 {tuple(every[::-1])}"
         )
-    return order
+    return list(wanted)
+
+
+def axis_tuple(operation: str, axis: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """把一个轴或若干个轴变成非负整数的元组。
+
+    Args:
+        operation: 哪个运算，写进错误消息。
+        axis: 整数，或整数的元组、列表；负数从后往前数。
+        shape: 数组的形状。
+
+    Returns:
+        各轴，没有重复。
+
+    Raises:
+        ShapeError: 没有这样的轴，或者有重复。
+    """
+    axes: list[Any] = list(cast("Iterable[Any]", axis)) if isinstance(axis, Iterable) else [axis]
+    n = len(shape)
+    whole = all(isinstance(a, int | np.integer) and not isinstance(a, bool) for a in axes)
+    if not whole or not all(-n <= a < n for a in axes) or len({a % n for a in axes}) < len(axes):
+        known = f"可以是 {-n} 到 {n - 1} 的整数，不能重复" if n else "不能指定，它是 0 维的"
+        raise ShapeError(f"{operation}：没有轴 axis={axis}；形状 {shape} 的轴{known}")
+    return tuple(int(a) % n for a in axes)
+
+
+def reduced_axes(operation: str, axis: Any, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """归约的轴；`None` 表示全部。各参数同 `axis_tuple`。"""
+    return None if axis is None else axis_tuple(operation, axis, shape)
+
+
+def plain_index(index: Any) -> Any:
+    """下标里的张量与列表换成数组；数组都复制，以后改动原来的也不影响反向传播。"""
+    if isinstance(index, tuple):
+        return tuple(plain_index(i) for i in cast("tuple[Any, ...]", index))
+    if index is None or index is ... or isinstance(index, int | np.integer | slice):
+        return cast("Any", index)
+    data = getattr(index, "data", index) if hasattr(index, "integral") else index
+    array = np.array(data)
+    if array.dtype.kind == "f" and (getattr(index, "integral", False) or not array.size):
+        return array.astype(np.int64)
+    return array

@@ -1,6 +1,10 @@
 """激活函数与 softmax"""
 
-from gptcore.errors import ShapeError
+from typing import Any
+
+import numpy as np
+
+from gptcore.errors import DtypeError, ShapeError
 from gptcore.graph import is_grad_enabled
 from gptcore.kernels.activation import (
     gelu,
@@ -10,8 +14,8 @@ from gptcore.kernels.activation import (
     relu_forward,
 )
 from gptcore.kernels.softmax import softmax_backward, softmax_forward
-from gptcore.layers._check import require_floats
 from gptcore.layers.base import Layer
+from gptcore.layers.checks import require_floats
 from gptcore.tensor import Tensor
 
 
@@ -68,7 +72,10 @@ class Softmax(Layer):
     """
 
     def __init__(self, axis: int = -1) -> None:
-        self.axis = axis
+        given: Any = axis
+        if isinstance(given, bool) or not isinstance(given, int | np.integer):
+            raise DtypeError(f"Softmax：axis 要是整数，这里是 {axis!r}；最后一轴请写 axis=-1")
+        self.axis = int(axis)
 
     def forward(self, x: Tensor) -> Tensor:
         """形状不变，沿 `axis` 的和为 1。"""
@@ -76,7 +83,7 @@ class Softmax(Layer):
         axis = self.axis
         if not -x.ndim <= axis < x.ndim or not x.shape[axis]:
             raise ShapeError(
-                f"Softmax：axis={axis} 不适合形状 {x.shape} 的输入：没有这一轴，或它是空的"
+                f"Softmax：axis={axis} 不适合形状 {x.shape} 的输入：没有这一轴，或它是空的；请选 0 到 {x.ndim - 1}"
             )
         y = softmax_forward(x.data, axis)
         return Tensor(y).record((x,), lambda dy: (softmax_backward(dy, y, axis),))

@@ -11,6 +11,7 @@ import numpy as np
 
 from gptcore.errors import DtypeError, ShapeError
 from gptcore.kernels.array import Array
+from gptcore.kernels.convert import to_dtype
 from gptcore.tensor import Tensor
 
 
@@ -51,28 +52,31 @@ class Layer(ABC):
 
     @property
     def parameters(self) -> list[Tensor]:
-        """所有参数，每个张量一次。"""
-        return [tensor for _, tensor in self.named_parameters()]
+        """所有参数，每个张量一次。子类可以改写它，自己说出哪些是参数。"""
+        return [tensor for _, tensor in _unique(self._walk("", set()))]
 
     def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
         """参数的名字与张量；名字由属性名用点连成，例如 `transformers.0.attention.output.weight`。"""
-        seen: set[int] = set()
-        for name, tensor in self._walk(prefix):
-            if id(tensor) not in seen:
-                seen.add(id(tensor))
-                yield name, tensor
+        return _unique(self._named(prefix, set()))
 
-    def _walk(self, prefix: str) -> Iterator[tuple[str, Tensor]]:
+    def _named(self, prefix: str, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
+        """自己的参数与名字；子类改写了 `parameters` 时以它为准，属性里找不到的用序号作名字。"""
+        if _finds_parameters(self):
+            yield from self._walk(prefix, seen)
+            return
+        names = {id(t): name for name, t in self._walk(prefix, seen)}
+        for i, tensor in enumerate(self.parameters):
+            yield names.get(id(tensor), f"{prefix}{i}"), tensor
+
+    def _walk(self, prefix: str, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
+        """由属性找参数；`seen` 里的层已经走过，共用的层、指回上层的引用都只走一次。"""
+        seen.add(id(self))
         for name, value in _members(self):
             if isinstance(value, Tensor):
                 if value.requires_grad:
                     yield prefix + name, value
-            elif _finds_parameters(value):
-                yield from value._walk(f"{prefix}{name}.")
-            else:  # 子类自己说了哪些是参数
-                names = {id(t): n for n, t in value._walk("")}
-                for i, tensor in enumerate(value.parameters):
-                    yield f"{prefix}{name}.{names.get(id(tensor), i)}", tensor
+            elif id(value) not in seen:
+                yield from value._named(f"{prefix}{name}.", seen)
 
     @property
     def num_parameters(self) -> int:
@@ -90,27 +94,30 @@ class Layer(ABC):
         Returns:
             参数组的列表，例如 `AdamWOptimizer(model.parameter_groups(0.1))`。
         """
-        kept = {
+        plain = {
             id(value)
             for layer in self.sublayers()
+            if not layer.decays
             for _, value in _members(layer)
-            if isinstance(value, Tensor) and (value.ndim < 2 or not layer.decays)
         }
-        parameters = self.parameters
+        groups: tuple[list[Tensor], list[Tensor]] = [], []
+        for p in self.parameters:
+            groups[p.ndim < 2 or id(p) in plain].append(p)
         return [
-            {
-                "parameters": [p for p in parameters if id(p) not in kept],
-                "weight_decay": weight_decay,
-            },
-            {"parameters": [p for p in parameters if id(p) in kept], "weight_decay": 0.0},
+            {"parameters": groups[0], "weight_decay": weight_decay},
+            {"parameters": groups[1], "weight_decay": 0.0},
         ]
 
     def sublayers(self) -> Iterator[Layer]:
-        """自己与所有子层，先自己、后子层。"""
-        yield self
-        for _, value in _members(self):
-            if isinstance(value, Layer):
-                yield from value.sublayers()
+        """自己与所有子层，先自己、后子层，各一次。"""
+        seen: set[int] = set()
+        pending: list[Layer] = [self]
+        while pending:
+            layer = pending.pop()
+            if id(layer) not in seen:
+                seen.add(id(layer))
+                yield layer
+                pending += [v for _, v in _members(layer) if isinstance(v, Layer)][::-1]
 
     def state_dict(self) -> dict[str, Array]:
         """参数的名字与数组（不复制）。"""
@@ -125,31 +132,34 @@ class Layer(ABC):
 
         Raises:
             ShapeError: 有参数缺少、多出或形状不符；消息逐个列出，此时什么也没有写入。
+            DtypeError: 给出的不是数。
         """
         own = dict(self.named_parameters())
+        arrays = {name: _state_array(name, value) for name, value in state.items()}
         problems = [
-            f"{name}：参数形状 {own[name].shape}，给出的形状 {np.shape(state[name])}"
+            f"{name}：参数形状 {own[name].shape}，给出的形状 {arrays[name].shape}"
             for name in own
-            if name in state and np.shape(state[name]) != own[name].shape
+            if name in arrays and arrays[name].shape != own[name].shape
         ]
         if strict:
-            problems += [
-                f"缺少 {name}，形状 {own[name].shape}" for name in own if name not in state
-            ]
-            problems += [f"多出 {n}，形状 {np.shape(state[n])}" for n in state if n not in own]
+            problems += [f"缺少 {n}，形状 {own[n].shape}" for n in own if n not in arrays]
+            problems += [f"多出 {n}，形状 {arrays[n].shape}" for n in arrays if n not in own]
         if problems:
             raise ShapeError(
                 "load_state_dict：参数对不上，请检查模型的设置是否与保存时相同：\n  "
                 + "\n  ".join(problems)
             )
         for name in own:
-            if name in state:
-                own[name].data[...] = state[name]
+            if name in arrays:
+                own[name].data[...] = arrays[name]
 
     def astype(self, dtype: Any) -> Self:
         """就地转换所有参数的浮点类型，例如梯度检查用的 `np.float64`；返回自己。"""
-        if np.dtype(dtype).kind != "f":
-            raise DtypeError(f"astype：参数只能是浮点类型，这里是 {np.dtype(dtype)}")
+        dtype = to_dtype("astype", dtype)
+        if dtype.kind != "f":
+            raise DtypeError(
+                f"astype：参数只能是浮点类型，这里是 {dtype}；请写 np.float32 或 np.float64"
+            )
         for p in self.parameters:
             p.data = p.data.astype(dtype)
             p.zero_grad()
@@ -167,20 +177,25 @@ class Layer(ABC):
 
     @contextmanager
     def evaluating(self) -> Generator[None]:
-        """在一段代码里处于评估模式，离开时（包括出错时）恢复原来的模式。"""
-        training = self.training
+        """在一段代码里处于评估模式，离开时（包括出错时）各层恢复各自原来的模式。"""
+        modes = [(layer, layer.training) for layer in self.sublayers()]
         self.eval()
         try:
             yield
         finally:
-            if training:
-                self.train()
+            for layer, training in modes:
+                layer.training = training
 
     def _set_training(self, training: bool) -> Self:
-        self.training = training
-        for _, value in _members(self):
-            if isinstance(value, Layer):
-                (value.train if training else value.eval)()
+        name, done = "train" if training else "eval", set[int]()
+        for layer in self.sublayers():
+            if id(layer) in done:
+                continue
+            if layer is self or getattr(type(layer), name) is getattr(Layer, name):
+                layer.training = training
+            else:  # 子类改写了 train 或 eval：它和它的子层由它说了算
+                getattr(layer, name)()
+                done.update(id(inner) for inner in layer.sublayers())
         return self
 
 
@@ -220,6 +235,28 @@ def _members(layer: Layer) -> Iterator[tuple[str, Any]]:
             pending += [(f"{name}.{i}", v) for i, v in enumerate(value)][::-1]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         elif isinstance(value, dict):
             pending += [(f"{name}.{k}", v) for k, v in value.items()][::-1]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+
+
+def _unique(named: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    """每个张量只留第一次出现。"""
+    seen: set[int] = set()
+    for name, tensor in named:
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            yield name, tensor
+
+
+def _state_array(name: str, value: Any) -> Array:
+    """`load_state_dict` 得到的一个值，必须是数的数组。"""
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise DtypeError(f"load_state_dict：{name} 不能变成数组，请给出 NumPy 数组") from error
+    if array.dtype.kind not in "fiub":
+        raise DtypeError(
+            f"load_state_dict：{name} 的类型是 {array.dtype}，要是数；请给出 state_dict() 里的数组"
+        )
+    return array
 
 
 def _finds_parameters(layer: Layer) -> bool:

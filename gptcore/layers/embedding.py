@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from gptcore.errors import ArgumentError, ShapeError
+from gptcore.errors import ShapeError
 from gptcore.kernels.embedding import embedding_backward, embedding_forward
-from gptcore.layers._check import require_floats, require_size, to_ids
 from gptcore.layers.base import Layer
+from gptcore.layers.checks import require_floats, require_number, require_size, to_ids
 from gptcore.random import default_rng
 from gptcore.tensor import DTYPE, Tensor
 
@@ -43,8 +43,7 @@ class Embedding(Layer):
     ) -> None:
         require_size("Embedding", "vocab_size", vocab_size)
         require_size("Embedding", "embedding_size", embedding_size)
-        if not std >= 0:
-            raise ArgumentError(f"Embedding：std 不能为负，这里是 {std}")
+        require_number("Embedding", "std", std, 0, np.inf)
         rng = rng or default_rng()
         weight = rng.standard_normal((vocab_size, embedding_size)) * std
         self.weight = Tensor(weight.astype(DTYPE))

@@ -9,8 +9,8 @@ import numpy as np
 from gptcore.errors import ShapeError
 from gptcore.kernels.array import Array
 from gptcore.kernels.linear import linear_backward, linear_forward
-from gptcore.layers._check import require_floats, require_size
 from gptcore.layers.base import Layer
+from gptcore.layers.checks import require_floats, require_size
 from gptcore.random import default_rng
 from gptcore.tensor import DTYPE, Tensor
 

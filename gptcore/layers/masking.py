@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from gptcore.errors import ArgumentError, ShapeError
-from gptcore.layers._check import require_floats
+from gptcore.errors import ShapeError
 from gptcore.layers.base import Layer
+from gptcore.layers.checks import require_floats, require_number
 from gptcore.random import default_rng
 from gptcore.tensor import Tensor
 
@@ -23,6 +23,7 @@ class Tril(Layer):
     """
 
     def __init__(self, value: float = -1e9) -> None:
+        require_number("Tril", "value", value, -np.inf, np.inf)
         self.value = value
 
     def forward(self, x: Tensor) -> Tensor:
@@ -52,8 +53,7 @@ class Dropout(Layer):
     """
 
     def __init__(self, p: float = 0.1, rng: np.random.Generator | None = None) -> None:
-        if not 0 <= p < 1:
-            raise ArgumentError(f"Dropout：p 要满足 0 ≤ p < 1，这里是 {p}")
+        require_number("Dropout", "p", p, 0, 1)
         self.p = p
         self.rng = rng
 
@@ -63,6 +63,6 @@ class Dropout(Layer):
         if not self.training or not self.p:
             return x
         rng = self.rng or default_rng()
-        scale = (rng.random(x.shape, np.float32) >= self.p).astype(x.dtype)
-        scale *= 1 / (1 - self.p)
+        keep = np.asarray(rng.random(x.shape, np.float32) >= self.p)
+        scale = keep * x.dtype.type(1 / (1 - self.p))
         return Tensor(x.data * scale).record((x,), lambda dy: (dy * scale,))

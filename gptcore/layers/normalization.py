@@ -2,15 +2,14 @@
 
 import numpy as np
 
-from gptcore.errors import ArgumentError
 from gptcore.kernels.normalization import (
     layer_norm_backward,
     layer_norm_forward,
     rms_norm_backward,
     rms_norm_forward,
 )
-from gptcore.layers._check import require_last_axis, require_size
 from gptcore.layers.base import Layer
+from gptcore.layers.checks import require_last_axis, require_number, require_size
 from gptcore.tensor import DTYPE, Tensor
 
 
@@ -101,5 +100,4 @@ class RMSNorm(Layer):
 
 def _require(layer: str, size: int, eps: float) -> None:
     require_size(layer, "normalized_size", size)
-    if not eps >= 0:
-        raise ArgumentError(f"{layer}：eps 不能为负，这里是 {eps}")
+    require_number(layer, "eps", eps, 0, np.inf)

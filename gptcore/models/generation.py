@@ -1,6 +1,7 @@
 """逐个词元地生成"""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -64,13 +65,27 @@ def generate_ids(
         ArgumentError: 步数或温度为负。
         DataError: 提示为空。
     """
-    if steps < 0:
-        raise ArgumentError(f"generate：steps 不能为负，这里是 {steps}")
+    require_prompt(prompt, steps)
     if not 0 <= temperature < np.inf:
-        raise ArgumentError(f"generate：temperature 要是非负的有限数，这里是 {temperature}")
+        raise ArgumentError(
+            f"generate：temperature 要是非负的有限数，这里是 {temperature}；通常取 0.8 到 1"
+        )
+    return _generate(model, list(prompt), steps, context_size, temperature, rng)
+
+
+def require_count(name: str, argument: str, value: Any) -> None:
+    """次数要是非负整数。"""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+        raise ArgumentError(
+            f"{name}：{argument} 要是非负整数，这里是 {value!r}；请写例如 {argument}=10"
+        )
+
+
+def require_prompt(prompt: Sequence[int], steps: int) -> None:
+    """提示至少一个词元，步数不能为负。"""
+    require_count("generate", "steps", steps)
     if not len(prompt):
         raise DataError("generate：提示不能为空；至少给一个字符，例如换行符 '\\n'")
-    return _generate(model, list(prompt), steps, context_size, temperature, rng)
 
 
 def _generate(

@@ -8,6 +8,7 @@ from gptcore.errors import ArgumentError, ShapeError
 from gptcore.kernels.array import Array
 from gptcore.kernels.attention import attention_backward, attention_forward
 from gptcore.layers import GELU, Embedding, Layer, LayerNorm, Linear, Softmax, Tril
+from gptcore.layers.checks import require_axes, require_size, to_tensor
 from gptcore.random import default_rng
 from gptcore.tensor import Tensor
 
@@ -36,6 +37,8 @@ class GPTEmbedding(Layer):
 
     def forward(self, ids: Tensor) -> Tensor:
         """形状 (批大小, 长度) → (批大小, 长度, 嵌入尺寸)，长度不超过上下文尺寸。"""
+        ids = to_tensor(ids)
+        require_axes("GPTEmbedding", ids, "批大小, 长度")
         length, limit = ids.shape[-1], self.positional_embedding.weight.shape[0]
         if length > limit:
             raise ShapeError(
@@ -73,10 +76,12 @@ class GPTAttention(Layer):
     def __init__(
         self, embedding_size: int, heads: int = 1, rng: np.random.Generator | None = None
     ) -> None:
-        if isinstance(heads, bool) or heads < 1 or embedding_size % heads:
+        require_size("GPTAttention", "embedding_size", embedding_size)
+        require_size("GPTAttention", "heads", heads)
+        if embedding_size % heads:
             raise ArgumentError(
-                f"GPTAttention：heads={heads} 要是能整除 embedding_size={embedding_size} 的正整数；"
-                f"例如 {', '.join(str(h) for h in range(1, 13) if embedding_size % h == 0)}"
+                f"GPTAttention：heads={heads} 要能整除 embedding_size={embedding_size}；"
+                f"可以用 {', '.join(str(h) for h in range(1, 13) if embedding_size % h == 0)}"
             )
         self.heads = heads
         self.normalize = LayerNorm(embedding_size)
@@ -87,6 +92,7 @@ class GPTAttention(Layer):
 
     def forward(self, x: Tensor) -> Tensor:
         """形状 (批大小, 长度, 嵌入尺寸)，不变。"""
+        require_axes("GPTAttention", to_tensor(x), "批大小, 长度, 嵌入尺寸")
         qkv, heads = self.c_attn(self.normalize(x)), self.heads  # (B, T, 3E)
         array = qkv.data
         context, blocks = attention_forward(array, heads)
@@ -105,6 +111,7 @@ class GPTAttention(Layer):
         Returns:
             形状 (批大小, 头数, 查询位置, 键位置)，每一行的和为 1，将来的位置为 0
         """
+        require_axes("GPTAttention", to_tensor(x), "批大小, 长度, 嵌入尺寸")
         batch, length, size = x.shape
         qkv = self.c_attn(self.normalize(x)).reshape(batch, length, 3, self.heads, -1)
         qkv = qkv.transpose(2, 0, 3, 1, 4)  # (3, B, H, T, d)
@@ -242,8 +249,8 @@ class GPT(Layer):
         head_bias: bool = True,
         rng: np.random.Generator | None = None,
     ) -> None:
-        if isinstance(blocks, bool) or blocks < 0:
-            raise ArgumentError(f"GPT：blocks 要是非负整数，这里是 {blocks!r}")
+        if isinstance(blocks, bool) or blocks != 0:
+            require_size("GPT", "blocks", blocks)
         rng = rng or default_rng()
         self.config = {
             "vocab_size": vocab_size,
@@ -281,7 +288,8 @@ class GPT(Layer):
             DtypeError: 编号是小数类型。
             RangeError: 编号超出词表。
         """
-        if len(ids.shape) != 2 or not ids.size:
+        ids = to_tensor(ids)
+        if ids.ndim != 2 or not ids.size:
             raise ShapeError(
                 f"GPT：输入的形状 {ids.shape}，应为 (批大小, 长度)，且不为空；只有一条时请写 Tensor([ids])"
             )

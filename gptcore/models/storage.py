@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
 from gptcore.data import Tokenizer, tokenizer_from_dict
 from gptcore.errors import DataError, GptcoreError
 from gptcore.models.gpt import GPT
@@ -66,13 +68,13 @@ def load_model(directory: str | os.PathLike[str]) -> tuple[GPT, Tokenizer]:
             f"这里只认识 gptcore 版本 {FORMAT_VERSION}；如果由更新的 gptcore 写成，请升级"
         )
     try:
-        model = GPT(**settings["model"])
+        model = GPT(**settings["model"], rng=np.random.default_rng(0))  # 不动全局的随机状态
         tokenizer = tokenizer_from_dict(load_json(folder / "tokenizer.json"))
+        model.load_state_dict(load_arrays(folder / "model.safetensors"))
     except DataError:
         raise
     except (GptcoreError, KeyError, TypeError) as error:
-        raise DataError(f"{folder} 的设置不完整或被改动过：{error}") from error
-    model.load_state_dict(load_arrays(folder / "model.safetensors"))
+        raise DataError(f"{folder} 的文件不完整、被改动过，或不是同一次保存的：{error}") from error
     if tokenizer.vocab_size != model.vocab_size:
         raise DataError(
             f"{folder}：词表有 {tokenizer.vocab_size} 个词元，模型有 {model.vocab_size} 个；文件不是同一次保存的"

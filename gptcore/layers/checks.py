@@ -12,7 +12,15 @@ from gptcore.tensor import Tensor
 def require_size(layer: str, name: str, value: Any) -> None:
     """尺寸要是正整数。"""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ArgumentError(f"{layer}：{name} 要是正整数，这里是 {value!r}")
+        raise ArgumentError(f"{layer}：{name} 要是正整数，这里是 {value!r}；请写例如 {name}=64")
+
+
+def require_number(layer: str, name: str, value: Any, low: float, high: float) -> None:
+    """一个实数，不小于 `low`，小于 `high`。"""
+    if not isinstance(value, int | float | np.integer | np.floating) or not low <= value < high:
+        raise ArgumentError(
+            f"{layer}：{name} 要是满足 {low:g} ≤ {name} < {high:g} 的数，这里是 {value!r}"
+        )
 
 
 def require_floats(layer: str, x: Any) -> None:
@@ -25,6 +33,14 @@ def require_floats(layer: str, x: Any) -> None:
         )
 
 
+def require_axes(layer: str, x: Tensor, names: str) -> None:
+    """输入的轴要与 `names` 一样多，且没有一轴是空的，例如 `"批大小, 长度, 嵌入尺寸"`。"""
+    if x.ndim != names.count(",") + 1 or not x.size:
+        raise ShapeError(
+            f"{layer}：输入的形状 {x.shape}，应为 ({names})，且不为空；请用 reshape 补齐各轴"
+        )
+
+
 def require_last_axis(layer: str, argument: str, x: Tensor, size: int) -> None:
     """输入要是浮点张量，最后一轴长 `size`。"""
     require_floats(layer, x)
@@ -32,6 +48,11 @@ def require_last_axis(layer: str, argument: str, x: Tensor, size: int) -> None:
         raise ShapeError(
             f"{layer}：输入的形状 {x.shape}，最后一轴应为 {argument}={size}；请检查上一层的输出尺寸"
         )
+
+
+def to_tensor(x: Any) -> Tensor:
+    """数组与列表也可以当输入。"""
+    return x if isinstance(x, Tensor) else Tensor(x, requires_grad=False)
 
 
 def to_ids(layer: str, ids: Any, count: int) -> Array:
@@ -49,7 +70,7 @@ def to_ids(layer: str, ids: Any, count: int) -> Array:
         DtypeError: 编号是小数类型。
         RangeError: 编号超出范围。
     """
-    tensor = ids if isinstance(ids, Tensor) else Tensor(ids, requires_grad=False)
+    tensor = to_tensor(ids)
     array = tensor.data
     if array.dtype.kind not in "iu":
         if not tensor.integral:
