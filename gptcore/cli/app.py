@@ -66,7 +66,7 @@ def _threads() -> Any:
         "--threads",
         metavar="个数",
         parser=integer("--threads", 1),
-        help="BLAS 的线程数；小模型用 1 个最快",
+        help="BLAS 的线程数；小模型用 1 个往往最快",
     )
 
 

@@ -143,12 +143,7 @@ def _run(out: Path, terminal: Terminal, settings: DemoSettings, start: float) ->
     scheduler = WarmupCosineScheduler(
         settings.lr, settings.steps, settings.warmup_steps, settings.min_lr
     )
-    terminal.say(
-        f"语料 stories：{len(dataset.tokens):,} 个字符，{dataset.vocab_size} 种；"
-        f"模型：{settings.blocks} 块，{settings.heads} 头，宽 {settings.embedding_size}，"
-        f"上下文 {settings.context_size}，{model.num_parameters:,} 个参数；"
-        f"BLAS 线程数 {settings.threads}"
-    )
+    introduce(terminal, "stories", dataset, model, settings.threads)
 
     def write(length: int) -> str:
         ids = generate_ids(
@@ -244,6 +239,27 @@ def report(terminal: Terminal, out: Path, settings: DemoSettings, result: DemoRe
     )
     terminal.say(f"模型存在 {out}，接着写：")
     terminal.command(f"gptcore generate {quoted(out)} --prompt {opening(result.sample)}")
+
+
+def introduce(
+    terminal: Terminal, corpus: str, dataset: CharDataset, model: GPT, threads: int
+) -> None:
+    """训练之前写出语料与模型的大小。
+
+    Args:
+        terminal: 终端。
+        corpus: 语料的名字。
+        dataset: 数据集。
+        model: 模型。
+        threads: BLAS 的线程数。
+    """
+    c = model.config
+    terminal.say(f"语料 {corpus}：{len(dataset.tokens):,} 个字符，{dataset.vocab_size} 种")
+    terminal.say(
+        f"模型：{c['blocks']} 块，{c['heads']} 头，宽 {c['embedding_size']}，"
+        f"上下文 {c['context_size']}"
+    )
+    terminal.say(f"参数：{model.num_parameters:,} 个；BLAS 线程数 {threads}")
 
 
 def opening(sample: str) -> str:

@@ -46,13 +46,13 @@ def run_info(folder: Path, terminal: Terminal) -> None:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column()
     table.add_column(justify="right")
-    _section(table, "模型", {LABELS[k]: _shown(v) for k, v in model.config.items()})
+    _section(table, "模型", {LABELS.get(k, k): _shown(v) for k, v in model.config.items()})
     _section(table, "参数", {name: f"{n:,}" for name, n in _parameters(model).items()})
     files = ("model.safetensors", "config.json", "tokenizer.json", RECORD)
     sizes = {n: _size((folder / n).stat().st_size) for n in files if (folder / n).is_file()}
     _section(table, "文件", sizes)
     _section(table, "分词器", {"种类": tokenizer.kind, "词元": f"{tokenizer.vocab_size:,}"})
-    history = _history(folder)
+    history = _history(folder, model.config)
     if history:
         _section(table, "训练", history)
     terminal.say(f"{folder}")
@@ -71,7 +71,7 @@ def _parameters(model: GPT) -> dict[str, int]:
     }
 
 
-def _history(folder: Path) -> dict[str, str]:
+def _history(folder: Path, config: dict[str, Any]) -> dict[str, str]:
     """训练记录里认得的几项；没有记录，或被人改过，就少写几行。"""
     record = read_record(folder)
     items: dict[str, Any] = {}
@@ -83,14 +83,11 @@ def _history(folder: Path) -> dict[str, str]:
         return {}
     saved = (folder / RECORD).stat().st_mtime
     shown = {
-        LABELS[k]: _shown(items[k])
-        for k in LABELS
-        if k in items and items[k] is not None and not hasattr(GPT, k) and k not in _MODEL
+        label: _shown(items[key])
+        for key, label in LABELS.items()
+        if items.get(key) is not None and key not in config
     }
     return {**shown, "保存于": time.strftime("%Y-%m-%d %H:%M", time.localtime(saved))}
-
-
-_MODEL = {"vocab_size", "context_size", "embedding_size", "heads", "blocks", "head_bias"}
 
 
 def _section(table: Table, title: str, rows: dict[str, str]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from gptcore.cli.blas import blas_threads
-from gptcore.cli.demo import opening, quoted
+from gptcore.cli.demo import introduce, opening, quoted
 from gptcore.cli.folders import prepare_folder, write_model
 from gptcore.cli.progress import fit
 from gptcore.cli.records import record
@@ -90,11 +90,8 @@ def run_train(settings: TrainSettings, out: Path, terminal: Terminal) -> float:
             head_bias=False,
             rng=np.random.default_rng(settings.seed),
         )
-        terminal.say(
-            f"语料 {settings.corpus}：{len(dataset.tokens):,} 个字符，{dataset.vocab_size} 种；"
-            f"模型：{model.num_parameters:,} 个参数；{steps:,} 步，每步 {settings.batch_size} 个窗口；"
-            f"BLAS 线程数 {settings.threads}"
-        )
+        introduce(terminal, settings.corpus, dataset, model, settings.threads)
+        terminal.say(f"训练 {steps:,} 步，每步 {settings.batch_size} 个窗口")
         if replaces:
             terminal.say(f"{out} 里已有一个模型，训练完会替换它")
         optimizer = AdamWOptimizer(model.parameter_groups(settings.weight_decay), settings.lr)

@@ -209,7 +209,3 @@ def test_help_names_every_option_and_default(cli: Cli) -> None:
 
 def test_version(cli: Cli) -> None:
     assert re.fullmatch(r"gptcore \d+\.\d+\.\d+\S*\n", cli("--version").out)
-
-
-def test_nothing_is_left_in_the_working_folder() -> None:
-    assert not [name for name in ("gptcore-demo", "gptcore-model") if Path(name).exists()]

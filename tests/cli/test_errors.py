@@ -81,7 +81,10 @@ def test_corpus_is_not_utf8(cli: Cli, tmp_path: Path) -> None:
     assert_error(cli("train", "--corpus", path), "GBK", "转换成 UTF-8")
 
 
-def test_corpus_is_shorter_than_a_window(cli: Cli, tmp_path: Path) -> None:
+def test_corpus_is_shorter_than_a_window(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     path = tmp_path / "短.txt"
     path.write_bytes(b"abcdefghij" * 10)
     result = cli("train", "--corpus", path, "--context-size", "32")
@@ -132,6 +135,28 @@ def test_loss_becomes_nan(cli: Cli, text_file: Path, tmp_path: Path) -> None:
     )
     assert_error(result, "步的损失变成", "没有保存", "减小 --lr")
     assert not (out / "model.safetensors").exists()
+
+
+def test_not_enough_memory(
+    cli: Cli, text_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("gptcore.cli.train.GPT", refuse)
+    result = cli("train", "--corpus", text_file, "--out", tmp_path / "m")
+    assert_error(result, "内存不够", "--embedding-size", "--batch-size")
+
+
+def test_disk_is_full(
+    cli: Cli, text_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, *_: object) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr("gptcore.cli.train.write_model", refuse)
+    result = cli("train", "--corpus", text_file, "--out", tmp_path / "m", *TINY)
+    assert_error(result, str(tmp_path / "m"), "No space left", "磁盘空间")
 
 
 def test_prompt_with_unknown_characters(cli: Cli, model_folder: Path) -> None:

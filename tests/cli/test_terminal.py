@@ -113,8 +113,10 @@ def test_generate_streams(model_folder: Path) -> None:
     assert (b"".join(pieces) + rest).decode().startswith("春")
 
 
-def terminal(columns: int, *args: str, env: dict[str, str] | None = None) -> tuple[int, str]:
-    """在伪终端里运行一段 Python，返回退出码与屏幕上收到的一切。"""
+def terminal(
+    columns: int, *args: str, env: dict[str, str] | None = None, interrupt_at: str = ""
+) -> tuple[int, str]:
+    """在伪终端里运行一段 Python，返回退出码与屏幕上收到的一切；看到 `interrupt_at` 就中断。"""
     import fcntl
     import pty
     import struct
@@ -141,6 +143,9 @@ def terminal(columns: int, *args: str, env: dict[str, str] | None = None) -> tup
             if not piece:
                 break
             received += piece
+            if interrupt_at and interrupt_at.encode() in received:
+                running.send_signal(signal.SIGINT)
+                interrupt_at = ""
         code = running.wait(30)
     os.close(main)
     return code, received.decode((env or {}).get("PYTHONIOENCODING", "utf-8"))
@@ -189,6 +194,16 @@ def test_gbk_terminal(tmp_path: Path) -> None:
     assert code == 0
     assert "训练 60/60" in out
     assert "?" not in out.replace("\x1b[?25", "")
+
+
+@unix
+def test_interrupted_live_display_restores_the_cursor(text_file: Path, tmp_path: Path) -> None:
+    args = ["--corpus", str(text_file), "--out", str(tmp_path / "m"), "--steps", "1000000"]
+    code, out = terminal(80, "-m", "gptcore", "train", *args, interrupt_at="剩余")
+    assert code == 130
+    assert out.rindex("\x1b[?25h") > out.rindex("\x1b[?25l")
+    assert out.endswith("已中断（Ctrl-C）\r\n")
+    assert "Traceback" not in out
 
 
 @unix
