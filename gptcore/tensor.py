@@ -59,6 +59,7 @@ class Tensor(Node):
     教程：第 1 章 张量与计算图，第 2 章 反向传播。
     """
 
+    view_of: Tensor | None = None  # 由 rows 得到的视图，指向原来的张量
     __array_ufunc__ = None  # 让 np.float32(2) * tensor 交给 Tensor.__rmul__
 
     def __init__(self, data: Any, requires_grad: bool | None = None) -> None:
@@ -340,7 +341,8 @@ class _Rows(Tensor):
     """[`Tensor.rows`][gptcore.Tensor.rows] 的结果：数值与梯度都是原张量的视图。"""
 
     def __init__(self, base: Tensor, start: int, stop: int) -> None:
-        self._base, self._slice = base, slice(start, stop)
+        self._base = self.view_of = base
+        self._slice = slice(start, stop)
         super().__init__(base.data[self._slice], base.requires_grad)
 
     @property
@@ -374,7 +376,6 @@ class _Rows(Tensor):
 
 
 def _restore(data: Array, requires_grad: bool, integral: bool) -> Tensor:
-    """由 `Tensor.__reduce__` 保存的内容重建张量。"""
     tensor = Tensor(data, requires_grad)
     tensor.integral = integral
     return tensor

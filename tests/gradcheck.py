@@ -2,6 +2,8 @@
 
 把输出投影到一个随机方向 u，得到一个数 L = Σ u·y；再让每个输入沿随机方向 v 移动一点，
 L 的变化率应等于 Σ v·grad。变化率用五点公式算：误差是步长的四次方。
+弯曲厉害的函数（例如只有两个数的层归一化）要更小的步长，
+所以依次试几个，取最接近的：梯度若是错的，哪个步长都不会接近。
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +12,7 @@ import numpy as np
 
 from gptcore import Layer, Tensor
 
-H = 1e-3
+STEPS = (1e-3, 1e-4, 1e-5)
 DIRECTIONS = 3
 FLOOR = 1e-3
 """梯度本来就是零时（例如注意力里键的偏置）用的绝对尺度。"""
@@ -21,7 +23,6 @@ def check_gradients(
     tensors: Sequence[Tensor],
     seed: int = 0,
     tolerance: float = 1e-6,
-    h: float = H,
 ) -> float:
     """对照每个张量的梯度；返回最大的相对误差。
 
@@ -30,7 +31,6 @@ def check_gradients(
         tensors: 参与其中的 float64 叶子张量。
         seed: 随机方向的种子。
         tolerance: 相对误差的上限。
-        h: 步长；函数有折点时，各个值离折点要超过 2h。
     """
     rng = np.random.default_rng(seed)
     for t in tensors:
@@ -44,19 +44,22 @@ def check_gradients(
     for t in tensors:
         assert t.grad.shape == t.shape
         assert t.grad.dtype == t.dtype
-        actual, expected = [], []
-        for _ in range(DIRECTIONS):
-            v = rng.normal(size=t.shape)
-            actual.append(float(np.sum(t.grad * v)))
-            expected.append(_slope(compute, t, u, v, h))
-        difference = np.linalg.norm(np.subtract(actual, expected))
-        scale = max(np.linalg.norm(actual), np.linalg.norm(expected), FLOOR)
-        worst = max(worst, float(difference / scale))
+        directions = [rng.normal(size=t.shape) for _ in range(DIRECTIONS)]
+        actual = [float(np.sum(t.grad * v)) for v in directions]
+        best = np.inf
+        for h in STEPS:
+            expected = [_slope(compute, t, u, v, h) for v in directions]
+            difference = np.linalg.norm(np.subtract(actual, expected))
+            scale = max(np.linalg.norm(actual), np.linalg.norm(expected), FLOOR)
+            best = min(best, float(difference / scale))
+            if best < tolerance / 10:
+                break
+        worst = max(worst, best)
     assert worst < tolerance, f"相对误差 {worst:.1e}"
     return worst
 
 
-def check_layer(layer: Layer, *arrays: np.ndarray, seed: int = 0, **options: float) -> float:
+def check_layer(layer: Layer, *arrays: np.ndarray, seed: int = 0) -> float:
     """对照一个层的输入与所有参数的梯度；参数先换成不平凡的随机数。"""
     rng = np.random.default_rng(seed)
     layer.astype(np.float64)
@@ -64,7 +67,7 @@ def check_layer(layer: Layer, *arrays: np.ndarray, seed: int = 0, **options: flo
         p.data[...] = rng.normal(0.3, 0.7, p.shape)
     inputs = [Tensor(a) for a in arrays]
     floats = [x for x in inputs if x.requires_grad]
-    return check_gradients(lambda: layer(*inputs), floats + layer.parameters, seed, **options)
+    return check_gradients(lambda: layer(*inputs), floats + layer.parameters, seed)
 
 
 def _slope(

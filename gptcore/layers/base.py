@@ -238,10 +238,12 @@ def _members(layer: Layer) -> Iterator[tuple[str, Any]]:
 
 
 def _unique(named: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-    """每个张量只留第一次出现。"""
+    """每个张量只留第一次出现；视图的原张量也在其中时，视图不算。"""
+    found = list(named)
     seen: set[int] = set()
-    for name, tensor in named:
-        if id(tensor) not in seen:
+    whole = {id(tensor) for _, tensor in found}
+    for name, tensor in found:
+        if id(tensor) not in seen and id(tensor.view_of) not in whole:
             seen.add(id(tensor))
             yield name, tensor
 
