@@ -160,13 +160,18 @@ def _run(out: Path, terminal: Terminal, settings: DemoSettings, start: float) ->
     terminal.sample("训练之前写的", write(before))
     terminal.say()
     half = settings.steps // 2
+
+    def pause() -> None:
+        terminal.sample(f"练了 {half} 步写的", write(middle))
+        terminal.say()
+
     seconds = fit(
         GPTTrainer(model, GPTLoss(), optimizer),
         dataset,
         settings.steps,
         scheduler,
         terminal,
-        {half: lambda: terminal.sample(f"练了 {half} 步写的", write(middle))},
+        {half: pause},
     )
     sample = write(after)
     terminal.sample(f"练完 {settings.steps} 步写的", sample)
@@ -229,13 +234,14 @@ def report(terminal: Terminal, out: Path, settings: DemoSettings, result: DemoRe
     terminal.say()
     terminal.say(table)
     story = result.story
+    terminal.say(f"离下限 {result.gap:.3f} 奈特/字符")
     terminal.say(
-        f"模型离下限 {result.gap:.3f}；上面的样本（温度 {settings.temperature:g}）里，文法写得出的句子占 "
-        f"{story.valid_sentences}/{story.sentences}（{story.sentence_rate:.0%}）。"
+        f"样本（温度 {settings.temperature:g}）里，文法写得出的句子："
+        f"{story.valid_sentences}/{story.sentences}（{story.sentence_rate:.0%}）"
     )
     terminal.say(
         f"训练 {result.training_seconds:.0f} 秒（每秒 {result.steps_per_second:.1f} 步），"
-        f"共 {result.seconds:.0f} 秒。"
+        f"共 {result.seconds:.0f} 秒"
     )
     terminal.say(f"模型存在 {out}，接着写：")
     terminal.command(f"gptcore generate {quoted(out)} --prompt {opening(result.sample)}")

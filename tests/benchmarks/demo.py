@@ -1,7 +1,6 @@
 """检查 `gptcore demo`：时间、合格句子的比例、与下限的距离
 
     python tests/benchmarks/demo.py
-    python tests/benchmarks/demo.py --picture docs/assets/demo.svg   顺便把画面存成图片
 
 60 秒的上限只在安静的双核机器上有意义，机器忙时请看每步的 CPU 时间；其余两项与机器无关。
 最后的样本只有二十几句，比例有几个百分点的偶然，所以另用 3000 个字符再数一次。
@@ -15,76 +14,28 @@ import time
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.terminal_theme import MONOKAI
 
 from gptcore.cli.demo import DemoSettings, run_demo
-from gptcore.cli.terminal import Terminal
+from gptcore.cli.terminal import open_terminal
 from gptcore.data.stories import check_text
 from gptcore.models import load_model
 from gptcore.models.generation import generate_ids
 
-# rich 自带的模板会从网上取字体；这里只用读者机器上的等宽字体
-SVG = """\
-<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">
-<title>gptcore demo 的一次运行</title>
-<style>
-.{unique_id}-matrix {{
-  font-family: "Cascadia Mono", Menlo, Consolas, "DejaVu Sans Mono", "Noto Sans Mono CJK SC",
-    "Sarasa Mono SC", "PingFang SC", "Microsoft YaHei", monospace;
-  font-size: {char_height}px; line-height: {line_height}px;
-}}
-{styles}
-</style>
-<defs>
-<clipPath id="{unique_id}-clip-terminal">
-<rect x="0" y="0" width="{terminal_width}" height="{terminal_height}"/>
-</clipPath>
-{lines}
-</defs>
-{chrome}
-<g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">
-{backgrounds}
-<g class="{unique_id}-matrix">
-{matrix}
-</g>
-</g>
-</svg>
-"""
-
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="检查 gptcore demo")
-    parser.add_argument("--picture", type=Path, help="把画面存成 SVG")
     parser.add_argument("--limit", type=float, default=60, help="时间上限，单位秒")
     options = parser.parse_args()
 
-    plain = {"highlight": False, "markup": False, "emoji": False}
-    if options.picture:
-        options.picture = options.picture.resolve()
-        console = Console(
-            record=True, width=76, force_terminal=True, color_system="truecolor", **plain
-        )
-        console.print("$ gptcore demo", style="bold")
-    else:
-        console = Console(**plain)
     settings = DemoSettings()
     with tempfile.TemporaryDirectory() as temporary:
         before = Path.cwd()
         os.chdir(temporary)
         cpu = time.process_time()
-        result = run_demo(Path("gptcore-demo"), Terminal(console), settings)
+        result = run_demo(Path("gptcore-demo"), open_terminal(), settings)
         cpu = time.process_time() - cpu
         model, tokenizer = load_model("gptcore-demo")
         os.chdir(before)
-
-    if options.picture:
-        text = console.export_svg(
-            title="gptcore demo", theme=MONOKAI, code_format=SVG, unique_id="demo"
-        )
-        options.picture.write_text(
-            "\n".join(line.rstrip() for line in text.splitlines()) + "\n", encoding="utf-8"
-        )
 
     print()
     print(

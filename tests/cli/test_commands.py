@@ -63,6 +63,7 @@ def test_train_info_generate(cli: Cli, text_file: Path, tmp_path: Path) -> None:
         cli("generate", out, "--steps", 9, "--temperature", 0, "--seed", s).out for s in (1, 2)
     ]
     assert greedy[0] == greedy[1]
+    assert cli("generate", out, "--steps", 9, "--temperature", "1e-320").out == greedy[0]
     assert cli("generate", out, "--prompt", "春", "--length", 0).out == "春\n"
 
 
@@ -110,7 +111,7 @@ def test_demo_with_small_settings(tmp_path: Path) -> None:
     assert result.gap == model - floor
     for title in ("训练之前写的", "练了 4 步写的", "练完 8 步写的"):
         assert title in out
-    for part in (MODEL, FLOOR, f"{floor:.3f}", "文法写得出的句子占", "BLAS 线程数 1"):
+    for part in (MODEL, FLOOR, f"{floor:.3f}", "文法写得出的句子：", "BLAS 线程数 1"):
         assert part in out
     assert f"gptcore generate {tmp_path / 'm'} --prompt " in out.replace("\n", "")
     assert load_model(tmp_path / "m")[0].context_size == 8

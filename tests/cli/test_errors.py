@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from cli.running import TINY, Outcome, process
 
+from gptcore import load_model, save_model
+
 Cli = Callable[..., Outcome]
 
 
@@ -233,6 +235,17 @@ def test_damaged_files(
     shutil.copytree(model_folder, folder)
     damage(folder, name, change)
     assert_error(cli(command, folder))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite(
+    cli: Cli, model_folder: Path, tmp_path: Path, value: float
+) -> None:
+    model, tokenizer = load_model(model_folder)
+    model.output.linear.weight.data[...] = value
+    save_model(tmp_path / "m", model, tokenizer)
+    result = cli("generate", tmp_path / "m", "--length", "3")
+    assert_error(result, "NaN")
 
 
 def test_info_without_a_training_record(cli: Cli, model_folder: Path, tmp_path: Path) -> None:
