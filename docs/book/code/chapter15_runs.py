@@ -3,10 +3,12 @@
 每个子命令把结果写进 docs/book/results/，一行写一次；已经有的行跳过，中断之后接着运行即可。
 
     python docs/book/code/chapter15_runs.py train          正文的那次训练
-    python docs/book/code/chapter15_runs.py ablation 2     消融，2 块，每行两轮
+    python docs/book/code/chapter15_runs.py ablation 2     消融，2 块，每行一轮
     python docs/book/code/chapter15_runs.py ablation 6     消融，6 块，每行一轮
     python docs/book/code/chapter15_runs.py baselines      均匀、一元与二元模型
     python docs/book/code/chapter15_runs.py stream         初始时残差流的方差
+    python docs/book/code/chapter15_runs.py speed          一步训练要多少处理器时间
+    python docs/book/code/chapter15_runs.py summary        由以上结果算出页面上的表与差值
 
 语料取 `corpus_path("tinyshakespeare")`：环境变量 GPTCORE_DATA 可以指定它所在的文件夹。
 """
@@ -42,6 +44,7 @@ MACHINE = f"{os.cpu_count()} 核 {platform.machine().replace('_', '-')} 云主�
 BATCH, CONTEXT, EMBEDDING, HEADS = 4, 32, 64, 2
 LR, WARMUP = 1e-3, 100
 SEEDS = (0, 1, 2)
+EXPERIMENTS = ["train", "ablation", "baselines", "stream", "speed", "summary"]
 SHORT = 300  # 缩短的运行走这么多步，取最后 100 步的平均训练损失
 
 
@@ -149,12 +152,14 @@ def load_dataset():
     return CharDataset(corpus_path("tinyshakespeare"), batch_size=BATCH, context_size=CONTEXT)
 
 
-def train_main():
-    """正文的那次训练：层归一化，2 块，2 轮，种子 42"""
+def train_main(steps=None):
+    """正文的那次训练：层归一化，2 块，2 轮，种子 42；给出 `steps` 就只走这么多步"""
     np.random.seed(42)
     dataset = load_dataset()
     model = GPT(dataset.vocab_size, CONTEXT, EMBEDDING, HEADS, blocks=2)
-    row = train_row(dataset, model, epochs=2, every=200)
+    row = train_row(dataset, model, epochs=2, steps=steps, every=200)
+    if steps:
+        return row
     trainer = GPTTrainer(model, GPTLoss(), AdamWOptimizer(model.parameters, lr=LR))
     np.random.seed(42)
     row["sample"] = trainer.generate(dataset, "ROMEO:", steps=400)
@@ -162,12 +167,16 @@ def train_main():
 
 
 def ablation_rows(blocks):
-    norms = ["layer", "rms", "none"] + (["none-shrunk"] if blocks > 2 else [])
-    return [(norm, blocks, seed) for seed in SEEDS for norm in norms]
+    """消融的各行，先做最要紧的对比"""
+    rows = [(norm, seed) for seed in SEEDS for norm in ("layer", "none")]
+    rows += [("rms", seed) for seed in SEEDS]
+    return rows + [("none-shrunk", seed) for seed in SEEDS if blocks > 2]
 
 
-def ablation_epochs(blocks):
-    return 2 if blocks == 2 else 1
+def ablation_row(dataset, norm, blocks, seed, steps=None):
+    model = build(norm, blocks, seed, dataset.vocab_size)
+    row = train_row(dataset, model, epochs=1, steps=steps)
+    return {"norm": norm, "blocks": blocks, "epochs": 1, **row}
 
 
 # ---------------------------------------------------------------- 基线
@@ -216,6 +225,87 @@ def stream_rows():
     return row
 
 
+def speed_row(steps=200):
+    """一步训练的处理器时间；不受别的程序影响，重复三次取最小"""
+    dataset, row = load_dataset(), {}
+    for blocks in (2, 6):
+        model = build("layer", blocks, seed=0)
+        trainer = GPTTrainer(model, GPTLoss(), AdamWOptimizer(model.parameters, lr=LR))
+        times = []
+        for _ in range(3):
+            begin = time.process_time()
+            for _ in trainer.fit(dataset, steps):
+                pass
+            times.append((time.process_time() - begin) / steps)
+        row[f"milliseconds_{blocks}"] = 1000 * min(times)
+    row["minutes_main"] = row["milliseconds_2"] * 2 * len(dataset) / 60_000
+    return row
+
+
+# ---------------------------------------------------------------- 页面上的表
+
+NAMES = {
+    "layer": "层归一化",
+    "rms": "RMSNorm",
+    "none": "没有",
+    "none_shrunk": "没有，缩小残差分支",
+}
+
+
+def summary():
+    """各行的平均与差值；差值是对同一个种子（同样的初始权重）相减，再对种子平均"""
+    base, main = load("chapter15_baselines")["baselines"], load("chapter15_train")["main"]
+    models = [
+        ("均匀：每个字符的概率相同", base["uniform"]),
+        ("一元：只看字符的频率", base["unigram"]),
+        ("二元：只看前一个字符", base["bigram"]),
+        ("GPT，一轮之后（学习率还没有降下来）", main["test_1"]),
+        ("**GPT，两轮之后**", main["test_2"]),
+    ]
+    page = {
+        "results": {
+            "head": ["模型", "测试损失", "困惑度"],
+            "align": "lrr",
+            "rows": [[name, f"{loss:.4f}", f"{math.exp(loss):.1f}"] for name, loss in models],
+        }
+    }
+    page["crossed"] = {  # 训练损失（每 200 步的平均）在多少步之内降到基线以下
+        name: next(step for step, loss in main["curve"] if loss < base[name])
+        for name in ("unigram", "bigram")
+    }
+    page["stream"] = {"none_12_yi": load("chapter15_stream")["initial"]["none"][24] / 1e8}
+    for blocks in (2, 6):
+        rows = load(f"chapter15_ablation{blocks}")
+        norms = [name for name in NAMES if all(f"{name}_{seed}" in rows for seed in SEEDS)]
+        if "layer" not in norms:
+            continue
+        tests = {n: [rows[f"{n}_{seed}"]["test_1"] for seed in SEEDS] for n in norms}
+        first = {n: [rows[f"{n}_{seed}"]["first_loss"] for seed in SEEDS] for n in norms}
+        page[f"ablation{blocks}"] = {
+            "head": ["归一化", "第一步的损失", "测试损失：种子 0", "种子 1", "种子 2", "平均"],
+            "align": "lrrrrr",
+            "rows": [
+                [
+                    NAMES[n],
+                    " / ".join(f"{value:.3g}" for value in first[n]),
+                    *(f"{value:.4f}" for value in tests[n]),
+                    f"**{mean(tests[n]):.4f}**",
+                ]
+                for n in norms
+            ],
+        }
+        pairs = {n: np.subtract(tests[n], tests["layer"]) for n in norms if n != "layer"}
+        page[f"gap{blocks}"] = {
+            n: {"mean": mean(d), "smallest": float(d.min()), "largest": float(d.max())}
+            for n, d in pairs.items()
+        }
+        page[f"spread{blocks}"] = max(tests["layer"]) - min(tests["layer"])
+        page[f"clipped{blocks}"] = {
+            n: 100 * mean([rows[f"{n}_{s}"]["clipped"] for s in SEEDS]) for n in norms
+        }
+    return page
+
+
 # ---------------------------------------------------------------- 结果文件
 
 
@@ -224,8 +314,16 @@ def load(name):
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
+def write(name, rows):
+    path = RESULTS / f"{name}.json"
+    temporary = path.with_suffix(".tmp")
+    text = json.dumps(rows, ensure_ascii=False, indent=1)
+    temporary.write_text(text + "\n", encoding="utf-8", newline="\n")
+    temporary.replace(path)
+
+
 def save(name, key, row, command, seed, dtype="float32"):
-    """在结果文件里写一行，连同怎样得到它；先写临时文件，再换名"""
+    """在结果文件里写一行，连同怎样得到它"""
     facts = {
         "command": f"python docs/book/code/chapter15_runs.py {command}",
         "seed": seed,
@@ -237,20 +335,15 @@ def save(name, key, row, command, seed, dtype="float32"):
         },
         "machine": MACHINE,
     }
-    rows = load(name)
-    rows[key] = {**facts, **row}
-    path = RESULTS / f"{name}.json"
-    temporary = path.with_suffix(".tmp")
-    text = json.dumps(rows, ensure_ascii=False, indent=1)
-    temporary.write_text(text + "\n", encoding="utf-8", newline="\n")
-    temporary.replace(path)
+    write(name, {**load(name), key: {**facts, **row}})
     print(key, {k: v for k, v in row.items() if isinstance(v, float | int)}, flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("experiment", choices=["train", "ablation", "baselines", "stream"])
+    parser.add_argument("experiment", choices=EXPERIMENTS)
     parser.add_argument("blocks", nargs="?", type=int, default=2)
+    parser.add_argument("--norm", help="只做这一种归一化的各行")
     arguments = parser.parse_args()
     if arguments.experiment == "train" and "main" not in load("chapter15_train"):
         save("chapter15_train", "main", train_main(), "train", 42)
@@ -259,15 +352,17 @@ def main():
         save("chapter15_baselines", "baselines", row, "baselines", None, "float64")
     if arguments.experiment == "stream":
         save("chapter15_stream", "initial", stream_rows(), "stream", 0)
+    if arguments.experiment == "speed":
+        save("chapter15_speed", "step", speed_row(), "speed", 0)
+    if arguments.experiment == "summary":
+        write("chapter15", summary())
     if arguments.experiment == "ablation":
         name, dataset = f"chapter15_ablation{arguments.blocks}", load_dataset()
-        for norm, blocks, seed in ablation_rows(arguments.blocks):
+        for norm, seed in ablation_rows(arguments.blocks):
             key = f"{norm}_{seed}".replace("-", "_")
-            if key not in load(name):
-                model = build(norm, blocks, seed, dataset.vocab_size)
-                row = train_row(dataset, model, ablation_epochs(blocks))
-                facts = {"norm": norm, "blocks": blocks, "epochs": ablation_epochs(blocks)}
-                save(name, key, {**facts, **row}, f"ablation {blocks}", seed)
+            if key not in load(name) and arguments.norm in (None, norm):
+                row = ablation_row(dataset, norm, arguments.blocks, seed)
+                save(name, key, row, f"ablation {arguments.blocks}", seed)
 
 
 if __name__ == "__main__":
