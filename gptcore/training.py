@@ -83,8 +83,8 @@ class Trainer:
 
     def _step(self, x: Tensor, y: Tensor) -> float:
         """前向、反向、更新一次；返回更新之前的损失。"""
+        self.optimizer.zero_grad()  # 前向之前：旧的梯度不与这一步的中间结果同时占着内存
         loss = self.loss_fn(self.model(x), y)
-        self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
         return float(loss)
@@ -165,8 +165,8 @@ class GPTTrainer(Trainer):
             if scheduler is not None:
                 self.optimizer.lr = scheduler.step(i)
             x, y = dataset[i % batches]
-            loss = self.loss_fn(self.model(x), y)
             self.optimizer.zero_grad()
+            loss = self.loss_fn(self.model(x), y)
             loss.backward()
             norm = self.optimizer.clip_grad_norm()
             self.optimizer.step()

@@ -54,8 +54,8 @@ def gelu_forward(x: Array) -> tuple[Array, Array]:
 
 
 def gelu_backward(dy: Array, derivative: Array) -> Array:
-    r"""$\mathrm{d}x = \mathrm{d}y \cdot \mathrm{d}y/\mathrm{d}x$"""
-    return np.multiply(dy, derivative)
+    r"""$\mathrm{d}x = \mathrm{d}y \cdot \mathrm{d}y/\mathrm{d}x$；就地把导数变成 `x` 的梯度，省一个大数组。"""
+    return np.multiply(dy, derivative, out=derivative)
 
 
 def _gelu(x: Array, derivative: Array | None) -> Array:
