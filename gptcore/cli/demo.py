@@ -116,7 +116,8 @@ def run_demo(out: Path, terminal: Terminal, settings: DemoSettings | None = None
     """
     settings = settings or DemoSettings()
     start = time.perf_counter()
-    prepare_folder(out)
+    if prepare_folder(out):
+        terminal.say(f"{out} 里已有一个模型，训练完会替换它")
     with blas_threads(settings.threads):
         result = _run(out, terminal, settings, start)
     report(terminal, out, settings, result)

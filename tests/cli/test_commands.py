@@ -114,7 +114,12 @@ def test_demo_with_small_settings(tmp_path: Path) -> None:
     for part in (MODEL, FLOOR, f"{floor:.3f}", "文法写得出的句子：", "BLAS 线程数 1"):
         assert part in out
     assert f"gptcore generate {tmp_path / 'm'} --prompt " in out.replace("\n", "")
+    assert "已有一个模型" not in out
     assert load_model(tmp_path / "m")[0].context_size == 8
+    with (tmp_path / "输出.txt").open("w+", encoding="utf-8") as file:
+        run_demo(tmp_path / "m", Terminal(Console(file=file, width=80)), settings)
+        file.seek(0)
+        assert "已有一个模型，训练完会替换它" in file.read()
 
 
 def test_held_out_loss_scores_each_token_once_with_half_a_context() -> None:
