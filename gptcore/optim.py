@@ -228,7 +228,7 @@ def _partition(tensors: list[Tensor]) -> list[list[Tensor]]:
 def _groups(name: str, parameters: Iterable[Any], weight_decay: float) -> list[ParameterGroup]:
     """检查参数，整理成组；同一组里重复的张量只留一个。"""
     given: Any = parameters
-    if isinstance(given, Tensor) or not isinstance(given, Iterable):
+    if isinstance(given, Tensor | np.ndarray) or not isinstance(given, Iterable):
         raise DtypeError(
             f"{name}：parameters 要是参数的列表，这里是 {type(parameters).__name__}；"
             "请写 model.parameters，只有一个时写 [w]"

@@ -60,7 +60,7 @@ def load_json(path: Path) -> Any:
     """
     try:
         return json.loads(read_bytes(path).decode("utf-8", "surrogatepass"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{path} 不是有效的 JSON：{error}；文件可能被截断或改动过") from error
@@ -70,7 +70,7 @@ def save_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
     """把若干数组写成 safetensors 文件。"""
     from safetensors.numpy import save
 
-    write_bytes(path, save({name: np.ascontiguousarray(a) for name, a in arrays.items()}))
+    write_bytes(path, save({name: np.asarray(a, order="C") for name, a in arrays.items()}))
 
 
 def load_arrays(path: Path) -> dict[str, Array]:

@@ -243,7 +243,8 @@ def tokenizer_from_dict(data: Mapping[str, Any]) -> Tokenizer:
     Raises:
         DataError: 种类未知，或内容无效。
     """
-    kind = data.get("type")
+    given: Any = data
+    kind = data.get("type") if isinstance(given, Mapping) else data
     if not isinstance(kind, str) or kind not in TOKENIZERS:
         raise DataError(
             f"tokenizer_from_dict：type 得到 {kind!r}，已知的种类是 {'、'.join(TOKENIZERS)}；"

@@ -249,7 +249,7 @@ class GPT(Layer):
         head_bias: bool = True,
         rng: np.random.Generator | None = None,
     ) -> None:
-        if isinstance(blocks, bool) or blocks != 0:
+        if type(blocks) is not int or blocks:
             require_size("GPT", "blocks", blocks)
         rng = rng or default_rng()
         self.config = {
