@@ -31,7 +31,7 @@ ALIASES = {"py", "py3", "python3", "pycon", "ipython", "Python"}
 
 
 class PageError(AssertionError):
-    """页面有问题；消息以“文件:行号”开头。"""
+    """页面有问题；消息以文件名、冒号和行号开头。"""
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,13 @@
 
 把 chapter07.py 的零件换几种用法训练，结果写进 docs/book/results/chapter07.json，章节里的数字都从那里来。
 
-用法：
+    export OPENBLAS_NUM_THREADS=1
+    python docs/book/code/chapter07_experiments.py             全部，做过的不再做
+    python docs/book/code/chapter07_experiments.py loss_mse    重做点名的几行
+    python docs/book/code/chapter07_experiments.py tables      只重新排表
 
-    python chapter07_experiments.py 语料路径/tinyshakespeare.txt            全部，做过的不再做
-    python chapter07_experiments.py 语料路径/tinyshakespeare.txt loss/mse   只做点名的几行
-
-每一行都记下命令、种子、数据类型、版本、机器、时间；另记“短跑”的结果，供 CI 缩小规模复查。
+语料取 `corpus_path("tinyshakespeare")`：环境变量 GPTCORE_DATA 可以指定它所在的文件夹。
+每一行都记下命令、种子、数据类型、版本、机器、时间；另记“短跑”的结果，供测试缩小规模复查。
 """
 
 import json
@@ -23,9 +24,7 @@ import numpy as np
 from chapter07 import (
     CharDataset,
     Embedding,
-    Layer,
     Linear,
-    Loss,
     MeanPool,
     MSELoss,
     ReLU,
@@ -34,68 +33,17 @@ from chapter07 import (
     Softmax,
     Tensor,
 )
+from chapter07_parts import Adam, Concatenate, CrossEntropy, OneHot
+from chapter07_tables import tables
 
+from gptcore import corpus_path
 from gptcore.files import atomic_write
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "chapter07.json"
 MACHINE = "2 核 x86-64 云主机"
+NAMES = ("embedding", "weight1", "bias1", "weight2", "bias2")
 SHORT_STEPS = 500
 """短跑的步数，从同样的起点出发。"""
-
-
-# --8<-- [start:cross_entropy]
-class CrossEntropy(Loss):
-    """交叉熵：正确字符的概率取对数，再取负；输入是 Softmax 之前的分数"""
-
-    def loss(self, p, y):
-        shifted = p.data - p.data.max(axis=-1, keepdims=True)
-        log_sum = np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-        log_probabilities = shifted - log_sum  # (B, V)
-        result = Tensor(-(log_probabilities * y.data).sum(axis=-1).mean())
-
-        def gradient_fn():
-            p.grad += (np.exp(log_probabilities) - y.data) / len(y.data) * result.grad
-
-        return result.attach(gradient_fn, [p])
-
-    # --8<-- [end:cross_entropy]
-
-
-# --8<-- [start:concatenate]
-class Concatenate(Layer):
-    """拼接：把一段文字的各个向量首尾相接，谁在前谁在后因此保留下来"""
-
-    def forward(self, x):
-        batch, length, size = x.data.shape
-        p = Tensor(x.data.reshape(batch, length * size))  # (B, T, E) -> (B, T·E)
-
-        def gradient_fn():
-            x.grad += p.grad.reshape(batch, length, size)  # (B, T·E) -> (B, T, E)
-
-        return p.attach(gradient_fn, [x])
-
-    # --8<-- [end:concatenate]
-
-
-class Adam:
-    """按梯度的平均大小调节每个参数的步子；第 9 章细讲，这里只求训练充分"""
-
-    def __init__(self, parameters, lr):
-        self.parameters, self.lr, self.steps = parameters, lr, 0
-        self.first = [np.zeros_like(p.data) for p in parameters]
-        self.second = [np.zeros_like(p.data) for p in parameters]
-
-    def zero_grad(self):
-        for parameter in self.parameters:
-            parameter.grad.fill(0)
-
-    def step(self):
-        self.steps += 1
-        for p, m, v in zip(self.parameters, self.first, self.second, strict=True):
-            m += 0.1 * (p.grad - m)
-            v += 0.001 * (p.grad**2 - v)
-            mean, square = m / (1 - 0.9**self.steps), v / (1 - 0.999**self.steps)
-            p.data -= self.lr * mean / (np.sqrt(square) + 1e-8)
 
 
 @dataclass(frozen=True)
@@ -106,14 +54,16 @@ class Run:
     lr: float = 0.01
     epochs: int = 10
     seed: int = 42
-    embedding_size: int = 16
+    embedding_size: int = 16  # 0 表示不用嵌入，直接用独热向量
     hidden_size: int = 32
     batch_size: int = 4
     optimizer: str = "sgd"  # sgd 或 adam
     pooling: str = "mean"  # mean 或 concatenate
     last: int = 32  # 只看窗口里最后几个字符
     shuffled: bool = False  # 把每个窗口里的字符打乱
+    stride: int = 16  # 相邻训练窗口的距离；测试窗口始终是 16
     reshuffle: bool = False  # 每一轮换一个样本次序
+    decay: bool = False  # 学习率直线降到 0
 
 
 def order(pooling, last, seed=42, shuffled=False):
@@ -121,7 +71,7 @@ def order(pooling, last, seed=42, shuffled=False):
     return Run(
         loss="cross_entropy",
         lr=0.003,
-        epochs=8,
+        epochs=1,
         seed=seed,
         embedding_size=32,
         hidden_size=128,
@@ -130,34 +80,46 @@ def order(pooling, last, seed=42, shuffled=False):
         pooling=pooling,
         last=last,
         shuffled=shuffled,
+        stride=2,
         reshuffle=True,
+        decay=True,
     )
 
 
 RUNS = {
     # 书里的程序，以及换掉损失或学习率之后；21.125 = 0.01 × 65² / 2
-    "loss/mse": Run(),
-    "loss/mse_scaled": Run(lr=21.125),
-    "loss/cross_entropy": Run(loss="cross_entropy"),
+    "loss_mse": Run(),
+    "loss_mse_scaled": Run(lr=21.125),
+    "loss_cross_entropy": Run(loss="cross_entropy"),
     # 学习率
-    "lr/0.01": Run(epochs=2),
-    "lr/0.1": Run(lr=0.1, epochs=2),
-    "lr/1": Run(lr=1.0, epochs=2),
-    "lr/10": Run(lr=10.0, epochs=2),
-    "lr/100": Run(lr=100.0, epochs=2),
+    "lr_0_01": Run(epochs=2),
+    "lr_0_1": Run(lr=0.1, epochs=2),
+    "lr_1": Run(lr=1.0, epochs=2),
+    "lr_10": Run(lr=10.0, epochs=2),
+    "lr_100": Run(lr=100.0, epochs=2),
     # 练习：嵌入尺寸
-    "size/8": Run(embedding_size=8, hidden_size=16),
-    "size/16": Run(embedding_size=16, hidden_size=32),
-    "size/128": Run(embedding_size=128, hidden_size=256),
-    "size_cross_entropy/8": Run(loss="cross_entropy", embedding_size=8, hidden_size=16),
-    "size_cross_entropy/16": Run(loss="cross_entropy", embedding_size=16, hidden_size=32),
-    "size_cross_entropy/128": Run(loss="cross_entropy", embedding_size=128, hidden_size=256),
+    "size_8": Run(embedding_size=8, hidden_size=16),
+    "size_16": Run(embedding_size=16, hidden_size=32),
+    "size_128": Run(embedding_size=128, hidden_size=256),
+    "size_cross_entropy_8": Run(loss="cross_entropy", embedding_size=8, hidden_size=16),
+    "size_cross_entropy_16": Run(loss="cross_entropy", embedding_size=16, hidden_size=32),
+    "size_cross_entropy_128": Run(loss="cross_entropy", embedding_size=128, hidden_size=256),
+    # 消融：拿掉嵌入；种子 42 的嵌入就是 loss_cross_entropy
+    **{
+        f"bag_{seed}": Run(loss="cross_entropy", embedding_size=0, seed=seed) for seed in (42, 1, 2)
+    },
+    **{f"embedding_{seed}": Run(loss="cross_entropy", seed=seed) for seed in (1, 2)},
+    **{
+        f"{name}_fast_{seed}": Run(loss="cross_entropy", lr=0.1, embedding_size=size, seed=seed)
+        for name, size in (("bag", 0), ("embedding", 16))
+        for seed in (42, 1, 2)
+    },
     # 次序：看几个字符，平均还是拼接
-    **{f"mean/{last}": order("mean", last) for last in (1, 2, 4, 8, 16, 32)},
-    **{f"concatenate/{last}": order("concatenate", last) for last in (1, 2, 4, 8, 16, 32)},
+    **{f"mean_{last}": order("mean", last) for last in (1, 2, 4, 8, 16, 32)},
+    **{f"concatenate_{last}": order("concatenate", last) for last in (1, 2, 4, 8, 16, 32)},
     # 次序：打乱之后再训练，三个种子
     **{
-        f"shuffle/{pooling}_{'shuffled' if shuffled else 'kept'}_{seed}": order(
+        f"shuffle_{pooling}_{'shuffled' if shuffled else 'kept'}_{seed}": order(
             pooling, 8, seed, shuffled
         )
         for pooling in ("mean", "concatenate")
@@ -169,17 +131,31 @@ RUNS = {
 
 def build(run, vocab_size):
     """返回算分数的网络；接上 Softmax 才是概率。参数按 chapter07.py 的次序抽取。"""
+    size = run.embedding_size or vocab_size
     wide = run.last if run.pooling == "concatenate" else 1
     return [
-        Embedding(vocab_size, run.embedding_size),
+        Embedding(vocab_size, size) if run.embedding_size else OneHot(vocab_size),
         Concatenate() if run.pooling == "concatenate" else MeanPool(),
-        Linear(wide * run.embedding_size, run.hidden_size),
+        Linear(wide * size, run.hidden_size),
         ReLU(),
         Linear(run.hidden_size, vocab_size),
     ]
 
 
-def window(x, run, seed):
+def windows(dataset, run):
+    """训练窗口和标签的编号；步长不是 16 时从全文另取。"""
+    if run.stride == dataset.stride:
+        x, y = dataset.train_data
+        return x, y.argmax(axis=1)
+    tokens = dataset.tokens[: int(len(dataset.tokens) * dataset.split)]
+    starts = np.arange(0, len(tokens) - dataset.context_size, run.stride)
+    return (
+        tokens[starts[:, None] + np.arange(dataset.context_size)],
+        tokens[starts + dataset.context_size],
+    )
+
+
+def crop(x, run, seed):
     """取每个窗口的最后几个字符，需要时把它们打乱。"""
     x = x[:, -run.last :]
     if run.shuffled:
@@ -202,9 +178,9 @@ def measure(layers, x, y):
 
 
 def gradient_sizes(model, loss_fn, x, y, batch_size):
-    """前 100 批：分数的梯度和每组参数的梯度，元素的均方根。"""
-    names = ("embedding", "weight1", "bias1", "weight2", "bias2")
+    """前 100 批里每组参数的梯度：元素的均方根。"""
     parameters = [parameter for layer in model.layers for parameter in layer.parameters]
+    names = NAMES[-len(parameters) :]
     sums = dict.fromkeys(names, 0.0)
     for start in range(0, 100 * batch_size, batch_size):
         for parameter in parameters:
@@ -226,13 +202,15 @@ def train(run, dataset, steps=None):
         model, loss_fn = Sequential(layers), CrossEntropy()
     optimizer = (Adam if run.optimizer == "adam" else SGDOptimizer)(model.parameters, run.lr)
 
-    x, y = dataset.train_data
-    test_x, test_y = dataset.test_data
-    x, test_x = window(x, run, run.seed), window(test_x, run, run.seed + 1)
+    (x, labels), (test_x, test_y) = windows(dataset, run), dataset.test_data
+    x, test_x = crop(x, run, run.seed), crop(test_x, run, run.seed + 1)
+    one_hot = np.eye(dataset.vocab_size)
     start = [parameter.data.copy() for parameter in model.parameters]
     result = {"before": measure(layers, test_x, test_y), "curve": []}
     if steps is None:
-        result["gradients"] = gradient_sizes(model, loss_fn, x, y, run.batch_size)
+        result["gradients"] = gradient_sizes(
+            model, loss_fn, x, one_hot[labels[: 100 * run.batch_size]], run.batch_size
+        )
 
     shuffle = np.random.default_rng(run.seed)
     batches, done = len(x) // run.batch_size, 0
@@ -241,8 +219,10 @@ def train(run, dataset, steps=None):
         total = 0.0
         for i in range(batches):
             rows = samples[i * run.batch_size : (i + 1) * run.batch_size]
+            if run.decay:
+                optimizer.lr = run.lr * (1 - done / (run.epochs * batches))
             optimizer.zero_grad()
-            loss = loss_fn(model(Tensor(x[rows])), Tensor(y[rows]))
+            loss = loss_fn(model(Tensor(x[rows])), Tensor(one_hot[labels[rows]]))
             loss.backward()
             optimizer.step()
             total += float(loss.data)
@@ -252,12 +232,11 @@ def train(run, dataset, steps=None):
         result["curve"].append({"train": total / batches, **measure(layers, test_x, test_y)})
 
     result["after"] = result["curve"][-1]
+    names = NAMES[-len(start) :]  # 不用嵌入时少第一个
     result["moved"] = {
-        name: float(np.linalg.norm(parameter.data - before) / max(np.linalg.norm(before), 1e-300))
-        for name, parameter, before in zip(
-            ("embedding", "weight1", "bias1", "weight2"), model.parameters, start, strict=False
-        )
-        if name != "bias1"
+        name: float(np.linalg.norm(parameter.data - before) / np.linalg.norm(before))
+        for name, parameter, before in zip(names, model.parameters, start, strict=True)
+        if before.any()  # 偏置从零开始，没有相对的大小
     }
     trainer = chapter07.Trainer(Sequential([*layers, Softmax()]), None, None)
     if run.pooling == "mean" and run.last == dataset.context_size:
@@ -297,14 +276,17 @@ def baselines(dataset):
     }
 
 
-def provenance(command, wall, cpu):
+# -------------------------------------------------------------- 记录与命令
+
+
+def provenance(name, seed, wall, cpu):
     """这一行数字的出处。"""
     return {
-        "command": command,
+        "command": f"OPENBLAS_NUM_THREADS=1 python docs/book/code/{Path(__file__).name} {name}",
+        "seed": seed,
         "dtype": "float64",
         "versions": {"python": platform.python_version(), "numpy": np.__version__},
         "machine": MACHINE,
-        "threads": 1,
         "seconds": round(wall, 1),
         "cpu_seconds": round(cpu, 1),
     }
@@ -317,27 +299,32 @@ def clock(function, *arguments):
     return result, time.perf_counter() - wall, time.process_time() - cpu
 
 
+def load_dataset():
+    return CharDataset(corpus_path("tinyshakespeare"), batch_size=4, context_size=32)
+
+
+def save(baseline, runs):
+    runs = {name: runs[name] for name in RUNS if name in runs}
+    results = {"baselines": baseline, "runs": runs}
+    if len(runs) == len(RUNS):
+        results["tables"] = tables(baseline, runs)
+    text = json.dumps(results, ensure_ascii=False, indent=1)
+    atomic_write(RESULTS, (text + "\n").encode())
+
+
 def main():
     if os.environ.get("OPENBLAS_NUM_THREADS") != "1":
         sys.exit("请先设置环境变量 OPENBLAS_NUM_THREADS=1：结果的末位与线程数有关")
-    path, names = chapter07.corpus_path(), sys.argv[2:]
-    if unknown := [name for name in names if name not in RUNS]:
-        sys.exit(f"没有 {'、'.join(unknown)}；可用的是 {'、'.join(RUNS)}")
-    dataset = CharDataset(path, batch_size=4, context_size=32)
-    script = (
-        f"OPENBLAS_NUM_THREADS=1 python docs/book/code/{Path(__file__).name} tinyshakespeare.txt"
-    )
-
     saved = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {}
-    runs = saved.get("runs", {})
+    runs, names = saved.get("runs", {}), sys.argv[1:]
+    if names == ["tables"]:
+        return save(saved["baselines"], runs)
+    if unknown := [name for name in names if name not in RUNS]:
+        sys.exit(f"没有 {'、'.join(unknown)}；可用的是 tables、{'、'.join(RUNS)}")
+
+    dataset = load_dataset()
     scores, wall, cpu = clock(baselines, dataset)
-    baseline = {**scores, **provenance(script, wall, cpu)}
-
-    def save():
-        ordered = {name: runs[name] for name in RUNS if name in runs}
-        text = json.dumps({"baselines": baseline, "runs": ordered}, ensure_ascii=False, indent=1)
-        atomic_write(RESULTS, (text + "\n").encode())
-
+    baseline = {**provenance("", None, wall, cpu), **scores}
     for name, run in RUNS.items():
         config = asdict(run)
         done = runs.get(name, {}).get("config") == config
@@ -346,19 +333,19 @@ def main():
         short = train(run, dataset, SHORT_STEPS)
         result, wall, cpu = clock(train, run, dataset)
         runs[name] = {
+            **provenance(name, run.seed, wall, cpu),
             "config": config,
-            **provenance(f"{script} {name}", wall, cpu),
             **result,
             "short": {"steps": SHORT_STEPS, **short},
         }
-        save()
+        save(baseline, runs)
         after = result["after"]
         print(
             f"{name}：均方误差 {after['mse']:.10f}，交叉熵 {after['cross_entropy']:.4f}，"
             f"熵 {after['entropy']:.4f}，{wall:.0f} 秒（处理器 {cpu:.0f} 秒）",
             flush=True,
         )
-    save()
+    return save(baseline, runs)
 
 
 if __name__ == "__main__":
