@@ -232,6 +232,9 @@ def test_greedy_generation_ignores_the_seed(chars: CharDataset) -> None:
     assert results[0] == results[1]
     scores = model(Tensor([[3]])).data[0, -1]
     assert results[0][0] == int(scores.argmax())
+    # 温度极低时除法会溢出，结果仍与温度 0 相同
+    rng = np.random.default_rng(3)
+    assert list(generate_ids(model, [3], 12, 8, temperature=5e-324, rng=rng)) == results[0]
 
 
 def test_sampling_follows_the_probabilities() -> None:

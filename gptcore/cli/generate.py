@@ -12,9 +12,6 @@ from gptcore.data import Tokenizer
 from gptcore.errors import DataError
 from gptcore.models.generation import generate_ids
 
-COLDEST = 1e-6
-"""比这更低的温度与 0 分不出来，除法却会溢出，一律当作 0"""
-
 
 def run_generate(
     folder: Path,
@@ -41,8 +38,6 @@ def run_generate(
     prompt = None if prompt is None else as_utf8(prompt)
     ids = _encode(tokenizer, prompt)
     rng = np.random.default_rng(seed)
-    if temperature < COLDEST:
-        temperature = 0.0
     out = sys.stdout
     if prompt is not None:
         out.write(prompt)

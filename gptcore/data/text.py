@@ -66,9 +66,8 @@ def decode_utf8(content: bytes, path: Path) -> str:
 def _read_bytes(file: Path) -> bytes:
     name = repr(str(file))
     try:
-        if file.is_dir():
-            raise DataError(f"read_text：{name} 是目录，不是文件；请给出目录里某个文本文件的路径")
-        return file.read_bytes()
+        directory = file.is_dir()
+        content = b"" if directory else file.read_bytes()
     except FileNotFoundError:
         raise DataError(
             f"read_text：文件 {name} 不存在（当前目录是 {str(Path.cwd())!r}）；"
@@ -82,6 +81,9 @@ def _read_bytes(file: Path) -> bytes:
         raise DataError(
             f"read_text：读不了文件 {name}：{error}；请检查路径和磁盘，再试一次"
         ) from None
+    if directory:
+        raise DataError(f"read_text：{name} 是目录，不是文件；请给出目录里某个文本文件的路径")
+    return content
 
 
 def _encoding_remedy(content: bytes, position: int) -> str:

@@ -102,7 +102,9 @@ def _generate(
             with no_grad():  # 不跨越 yield：消费者的代码不受影响
                 scores = model(Tensor(window)).data[0, -1].astype(np.float64)
             if temperature:
-                ids.append(sample(softmax_forward(scores / temperature), rng))
+                with np.errstate(over="ignore"):  # 温度极低时除出负无穷，概率正好是 0
+                    scaled = (scores - scores.max()) / temperature
+                ids.append(sample(softmax_forward(scaled), rng))
             else:
                 ids.append(int(scores.argmax()))
             yield ids[-1]

@@ -209,7 +209,7 @@ def test_bad_content(tmp_path: Path, content: bytes, expected: list[str]) -> Non
 def test_missing_file_and_directory(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"没有.txt.*不存在.*corpus_path"):
         read_text(tmp_path / "没有.txt")
-    with pytest.raises(DataError, match=r"是目录.*请给出"):
+    with pytest.raises(DataError, match=r"^read_text：[^：]*是目录.*请给出"):
         read_text(tmp_path)
     with pytest.raises(DataError, match="读不了"):
         read_text("a\0b")
