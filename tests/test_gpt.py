@@ -32,7 +32,7 @@ SMALL = st.integers(1, 3)
 # 梯度
 
 
-@settings(max_examples=15)
+@settings(max_examples=15, deadline=None)
 @given(SMALL, st.integers(1, 5), SMALL, SMALL, SEED)
 @pytest.mark.parametrize("kind", [GPTAttention, GPTTransformer])
 def test_attention_and_block(
@@ -42,7 +42,7 @@ def test_attention_and_block(
     check_layer(kind((size + 1) * heads, heads), x, seed=seed)
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(SMALL, st.integers(1, 5), st.integers(2, 5), st.integers(1, 7), SEED)
 def test_other_parts(batch: int, length: int, size: int, vocab: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -52,7 +52,7 @@ def test_other_parts(batch: int, length: int, size: int, vocab: int, seed: int) 
     check_layer(GPTEmbedding(vocab, length + 1, size), rng.integers(0, vocab, (batch, length)))
 
 
-@settings(max_examples=12)
+@settings(max_examples=12, deadline=None)
 @given(SMALL, st.integers(1, 6), SMALL, st.integers(2, 7), st.integers(0, 2), SEED)
 def test_whole_model_with_its_loss(
     batch: int, length: int, heads: int, vocab: int, blocks: int, seed: int

@@ -12,8 +12,12 @@ import numpy as np
 
 from gptcore.kernels.array import Array, row_blocks
 
-ONE_HOT_LIMIT = 512
-"""词表不超过这个数时用独热乘法：65 个字符、4,096 个位置时 2.8 ms，`np.add.at` 要 23.6 ms。"""
+ONE_HOT_LIMIT = 128
+"""词表不超过这个数时用独热乘法。
+
+两个核上实测（float32）：65 个字符、4,096 个位置、尺寸 384 时独热 1.3 ms，排序 3.2 ms；
+369 个字符、1,024 个位置、尺寸 369 时独热 1.7 ms，排序 0.8 ms。
+"""
 
 
 def embedding_forward(ids: Array, weight: Array, out: Array | None = None) -> Array:
