@@ -173,7 +173,7 @@ def code_and_outputs(rst: str, stem: str, folder: Path) -> str:
         start, inside = i, " " * (len(match["pad"]) + 1)
         while i < len(lines) and (not lines[i].strip() or lines[i].startswith(inside)):
             i += 1
-        body = "\n".join(line[len(match["pad"]) + 4 :] for line in lines[start:i]).strip("\n")
+        body = "\n".join(line[4:] for line in lines[start:i]).strip("\n")
         if match["name"] == "code-block":
             python = match["argument"] == "Python"
             info = "python" if python else '{.text .gallery-output title="输出"}'

@@ -13,6 +13,7 @@ from markdown import Extension, Markdown
 from markdown.treeprocessors import Treeprocessor
 from markdown.util import AtomicString
 
+WITHOUT = {"index.md", "book/index.md", "glossary.md"}  # 这几页不提示
 PAGE = Path(__file__).resolve().parents[1] / "glossary.md"
 ROW = re.compile(
     r"^\| (?P<term>[^|]+?) +\| (?P<english>[^|]+?) +\| (?P<text>[^|]+?) +\|", re.MULTILINE
@@ -63,8 +64,8 @@ class Tooltips(Treeprocessor):
 
     def mark(self, parent: ElementTree.Element, index: int, text: str | None) -> str | None:
         """在一段文字里标出术语，返回留在原处的开头部分。"""
-        if not text or isinstance(text, AtomicString):
-            return text
+        if not text or isinstance(text, AtomicString) or text.startswith("教程："):
+            return text  # “教程：”一行由 book.py 变成链接
         before, start, last = text, 0, None
         for match in self.pattern.finditer(text):
             if match[0] in self.seen:
@@ -104,8 +105,8 @@ def on_config(config: Any) -> None:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """每页重新开始；术语表这一页本身不提示。"""
+    """每页重新开始。"""
     seen.clear()
-    if page.file.src_uri == "glossary.md":
+    if page.file.src_uri in WITHOUT:
         seen.add("all")
     return markdown

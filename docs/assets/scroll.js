@@ -5,7 +5,7 @@
   "use strict";
 
   const LABELS = {
-    ".katex-display": "公式，可左右滚动",
+    "div.arithmatex": "公式，可左右滚动",
     ".md-typeset__scrollwrap": "表格，可左右滚动",
   };
 
