@@ -66,14 +66,14 @@ class Run:
     decay: bool = False  # 学习率直线降到 0
 
 
-def order(pooling, last, seed=42, shuffled=False):
+def order(pooling, last, seed=42, shuffled=False, embedding_size=32):
     """比较次序用的一组：充分训练。"""
     return Run(
         loss="cross_entropy",
         lr=0.003,
         epochs=1,
         seed=seed,
-        embedding_size=32,
+        embedding_size=embedding_size,
         hidden_size=128,
         batch_size=32,
         optimizer="adam",
@@ -113,6 +113,11 @@ RUNS = {
         f"{name}_fast_{seed}": Run(loss="cross_entropy", lr=0.1, embedding_size=size, seed=seed)
         for name, size in (("bag", 0), ("embedding", 16))
         for seed in (42, 1, 2)
+    },
+    **{
+        f"{name}_adam_{seed}": order("mean", 32, seed, embedding_size=size)
+        for name, size in (("bag", 0), ("embedding", 32))
+        for seed in (1, 2, 3)
     },
     # 次序：看几个字符，平均还是拼接
     **{f"mean_{last}": order("mean", last) for last in (1, 2, 4, 8, 16, 32)},

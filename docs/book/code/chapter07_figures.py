@@ -291,7 +291,7 @@ def order(results):
     def to_y(value):
         return 30 + (3.6 - value) * 146
 
-    parts = axes(lasts, (2, 2.5, 3, 3.5), to_x, to_y, "看最后几个字符", "交叉熵（奈特）", 306)
+    parts = axes(lasts, (2, 3, 3.5), to_x, to_y, "看最后几个字符", "交叉熵（奈特）", 306)
     base = results["baselines"]
     for key, label in (("unigram", "单字频率"), ("bigram", "二元模型")):
         value = base[key]["cross_entropy"]
@@ -305,8 +305,7 @@ def order(results):
         best = min(values)
         ends.append(f"{label}：1 个字符 {values[0]:.3f}，32 个 {values[-1]:.3f}，最低 {best:.3f}")
         x, y = points[4]
-        shift = 26 if color == "b" else -14
-        parts.append(text(x, y + shift, label, f"center strong {color}", 15))
+        parts.append(text(x, y + 26, label, f"center strong {color}", 15))
     return parts, "测试集上的交叉熵随所看字符数的变化。" + "；".join(ends)
 
 
