@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
+"""元素类型不限的 ndarray；各个核函数收发的都是它。"""
 
 BLOCK = 1 << 16
 """一个行块的元素数：float32 时 256 KiB，几个这样的块能一起留在二级缓存里。"""

@@ -27,7 +27,7 @@ class Embedding(Layer):
         rng: 随机数生成器。
 
     Attributes:
-        weight: 嵌入表，形状 (词表大小, 嵌入尺寸)
+        weight: 嵌入表，形状 `(词表大小, 嵌入尺寸)`
 
     教程：第 7 章 嵌入。
     """
@@ -55,7 +55,7 @@ class Embedding(Layer):
             ids: 编号，任意形状的整数张量。
 
         Returns:
-            形状 (*ids.shape, 嵌入尺寸)
+            形状 `(*ids.shape, 嵌入尺寸)`
 
         Raises:
             DtypeError: 编号是小数类型。
@@ -80,7 +80,7 @@ class MeanPool(Layer):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """形状 (批大小, 上下文尺寸, 嵌入尺寸) → (批大小, 嵌入尺寸)"""
+        """形状 `(批大小, 上下文尺寸, 嵌入尺寸)` → `(批大小, 嵌入尺寸)`"""
         require_floats("MeanPool", x)
         if x.ndim < 2 or not x.shape[1]:
             raise ShapeError(

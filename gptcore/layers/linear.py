@@ -34,8 +34,8 @@ class Linear(Layer):
         rng: 随机数生成器。
 
     Attributes:
-        weight: 权重，形状 (输出尺寸, 输入尺寸)
-        bias: 偏置，形状 (输出尺寸,)，或 `None`
+        weight: 权重，形状 `(输出尺寸, 输入尺寸)`
+        bias: 偏置，形状 `(输出尺寸,)`，或 `None`
 
     教程：第 3 章 线性层与激活。
     """
@@ -65,10 +65,10 @@ class Linear(Layer):
         """线性变换。
 
         Args:
-            x: 形状 (…, 输入尺寸)
+            x: 形状 `(…, 输入尺寸)`
 
         Returns:
-            形状 (…, 输出尺寸)
+            形状 `(…, 输出尺寸)`
 
         Raises:
             ShapeError: 最后一轴不是输入尺寸。

@@ -27,7 +27,7 @@ class Tril(Layer):
         self.value = value
 
     def forward(self, x: Tensor) -> Tensor:
-        """形状 (…, 查询位置, 键位置)，不变。"""
+        """形状 `(…, 查询位置, 键位置)`，不变。"""
         require_floats("Tril", x)
         if x.ndim < 2:
             raise ShapeError(f"Tril：输入的形状 {x.shape}，要有至少两轴（查询位置, 键位置）")

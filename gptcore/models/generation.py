@@ -19,7 +19,7 @@ def sample(probabilities: Array, rng: np.random.Generator | None = None) -> int:
     取 $u\sim U[0,1)$，返回使累积概率首次超过 $u\sum_i p_i$ 的编号；概率之和不必恰为 1。
 
     Args:
-        probabilities: 非负，形状 (词表大小,)
+        probabilities: 非负，形状 `(词表大小,)`
         rng: 随机数生成器。
 
     Returns:
@@ -51,7 +51,7 @@ def generate_ids(
     生成期间模型处于评估模式、不记录计算图；结束或提前停下时恢复原状。
 
     Args:
-        model: 由编号 (1, 长度) 得到分数 (1, 长度, 词表大小) 的模型。
+        model: 由编号 `(1, 长度)` 得到分数 `(1, 长度, 词表大小)` 的模型。
         prompt: 提示的编号，至少一个。
         steps: 生成多少个。
         context_size: 上下文尺寸。

@@ -36,7 +36,7 @@ class GPTEmbedding(Layer):
         self.positional_embedding = Embedding(context_size, embedding_size, rng=rng)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """形状 (批大小, 长度) → (批大小, 长度, 嵌入尺寸)，长度不超过上下文尺寸。"""
+        """形状 `(批大小, 长度)` → `(批大小, 长度, 嵌入尺寸)`，长度不超过上下文尺寸。"""
         ids = to_tensor(ids)
         require_axes("GPTEmbedding", ids, "批大小, 长度")
         length, limit = ids.shape[-1], self.positional_embedding.weight.shape[0]
@@ -91,7 +91,7 @@ class GPTAttention(Layer):
         self.softmax = Softmax()
 
     def forward(self, x: Tensor) -> Tensor:
-        """形状 (批大小, 长度, 嵌入尺寸)，不变。"""
+        """形状 `(批大小, 长度, 嵌入尺寸)`，不变。"""
         require_axes("GPTAttention", to_tensor(x), "批大小, 长度, 嵌入尺寸")
         qkv, heads = self.c_attn(self.normalize(x)), self.heads  # (B, T, 3E)
         array = qkv.data
@@ -106,10 +106,10 @@ class GPTAttention(Layer):
         """注意力权重，看模型在看什么时用。
 
         Args:
-            x: 这一层的输入，形状 (批大小, 长度, 嵌入尺寸)
+            x: 这一层的输入，形状 `(批大小, 长度, 嵌入尺寸)`
 
         Returns:
-            形状 (批大小, 头数, 查询位置, 键位置)，每一行的和为 1，将来的位置为 0
+            形状 `(批大小, 头数, 查询位置, 键位置)`，每一行的和为 1，将来的位置为 0
         """
         require_axes("GPTAttention", to_tensor(x), "批大小, 长度, 嵌入尺寸")
         batch, length, size = x.shape
@@ -155,7 +155,7 @@ class GPTFeedForward(Layer):
         self.output = Linear(4 * embedding_size, embedding_size, rng=rng)
 
     def forward(self, x: Tensor) -> Tensor:
-        """形状 (…, 嵌入尺寸)，不变。"""
+        """形状 `(…, 嵌入尺寸)`，不变。"""
         return x + self.output(self.gelu(self.input(self.normalize(x))))
 
 
@@ -177,7 +177,7 @@ class GPTTransformer(Layer):
         self.feed_forward = GPTFeedForward(embedding_size, rng)
 
     def forward(self, x: Tensor) -> Tensor:
-        """形状 (批大小, 长度, 嵌入尺寸)，不变。"""
+        """形状 `(批大小, 长度, 嵌入尺寸)`，不变。"""
         return self.feed_forward(self.attention(x))
 
 
@@ -204,7 +204,7 @@ class GPTOutput(Layer):
         self.linear = Linear(embedding_size, vocab_size, bias, rng)
 
     def forward(self, x: Tensor) -> Tensor:
-        """形状 (…, 嵌入尺寸) → (…, 词表大小)"""
+        """形状 `(…, 嵌入尺寸)` → `(…, 词表大小)`"""
         return self.linear(self.normalize(x))
 
 
@@ -278,10 +278,10 @@ class GPT(Layer):
         """每个位置上，下一个词元的分数。
 
         Args:
-            ids: 词元编号，形状 (批大小, 长度)，长度在 1 与上下文尺寸之间。
+            ids: 词元编号，形状 `(批大小, 长度)`，长度在 1 与上下文尺寸之间。
 
         Returns:
-            分数（softmax 之前），形状 (批大小, 长度, 词表大小)
+            分数（softmax 之前），形状 `(批大小, 长度, 词表大小)`
 
         Raises:
             ShapeError: 不是两轴，没有词元，或比上下文尺寸长。

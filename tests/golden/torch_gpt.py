@@ -134,7 +134,7 @@ def reference_run(
     Args:
         config: 模型的尺寸。
         weights: 各参数的初值。
-        ids: 每一步的词元编号，形状 (步数, B, T)；第一批也用于 logits 和梯度。
+        ids: 每一步的词元编号，形状 `(步数, B, T)`；第一批也用于 logits 和梯度。
         labels: 每一步的标签，形状同上。
         dtype: np.float64 或 np.float32。
         lr: 学习率。

@@ -16,7 +16,7 @@ PARTS = {
 
 
 def pairs(mine: Any, theirs: Any) -> Iterator[tuple[str, Any, Any]]:
-    """逐个给出 (名字, 库里的参数, 书里的参数)；查询、键、值是合并矩阵的视图。"""
+    """逐个给出 `(名字, 库里的参数, 书里的参数)`；查询、键、值是合并矩阵的视图。"""
     for part in PARTS.get(type(theirs).__name__, ()):
         for name, ours, other in pairs(getattr(mine, part), getattr(theirs, part)):
             yield f"{part}.{name}", ours, other

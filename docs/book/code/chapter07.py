@@ -59,7 +59,7 @@ class Tensor:
 
 # --8<-- [start:dataset]
 class Dataset(ABC):
-    """数据集：训练和测试两份 (特征, 标签)，按批取用"""
+    """数据集：训练和测试两份 `(特征, 标签)`，按批取用"""
 
     def __init__(self, batch_size=1):
         self.batch_size = batch_size
