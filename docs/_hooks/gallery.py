@@ -25,7 +25,6 @@ LIBRARY = ROOT / "gptcore"
 CACHE = ROOT / ".cache" / "gallery"
 NAME = "examples"  # 脚本的文件夹，也是页面在站点里的文件夹
 CONF = {
-    "examples_dirs": str(ROOT / NAME),
     "gallery_dirs": NAME,
     "within_subsection_order": "FileNameSortKey",
     "abort_on_example_error": True,
@@ -71,36 +70,36 @@ def fingerprint(library: Path = LIBRARY) -> str:
     return digest.hexdigest()
 
 
-def run_gallery() -> Path:
+def run_gallery(examples: Path = ROOT / NAME, library: Path = LIBRARY, cache: Path = CACHE) -> Path:
     """运行变了的示例，返回 sphinx-gallery 写好的文件夹。"""
     os.environ.setdefault("MPLBACKEND", "agg")
     from sphinx.application import Sphinx
     from sphinx.util.docutils import docutils_namespace
 
-    stamp, now = CACHE / "fingerprint", fingerprint()
+    stamp, now = cache / "fingerprint", fingerprint(library)
     if not stamp.exists() or stamp.read_text(encoding="utf-8") != now:
-        shutil.rmtree(CACHE, ignore_errors=True)
-    CACHE.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(cache, ignore_errors=True)
+    cache.mkdir(parents=True, exist_ok=True)
     log = io.StringIO()
     try:
         with docutils_namespace():
             Sphinx(
-                CACHE,
+                cache,
                 None,
-                CACHE / "_out",
-                CACHE / "_tree",
+                cache / "_out",
+                cache / "_tree",
                 "dummy",
                 status=None,
                 warning=log,
                 confoverrides={
                     "extensions": ["sphinx_gallery.gen_gallery"],
-                    "sphinx_gallery_conf": CONF,
+                    "sphinx_gallery_conf": {**CONF, "examples_dirs": str(examples)},
                 },
             )
     except Exception as error:  # 示例里可能抛出任何错误
         raise PluginError(f"示例运行失败：\n{ANSI.sub('', log.getvalue())}\n{error}") from error
     stamp.write_text(now, encoding="utf-8")
-    return CACHE / NAME
+    return cache / NAME
 
 
 def make_pages() -> dict[str, str | Path]:

@@ -71,7 +71,7 @@ class Visit:
 
 @pytest.fixture
 def visit(address: str, chromium: Any) -> Iterator[Callable[..., Visit]]:
-    """visit(网址, 宽度, 配色) 在新的窗口里打开一页；外部的请求被拦下并记录。"""
+    """`visit(网址, 宽度, 配色)` 在新的窗口里打开一页；外部的请求被拦下并记录。"""
     contexts = []
 
     def start(url: str, width: int = 1280, scheme: str = "light") -> Visit:

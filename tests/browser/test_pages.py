@@ -60,9 +60,7 @@ AXE = ["", "quickstart/", "book/", "api/layers/", "glossary/", "examples/"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize(
-    "url", [*AXE, *chapters(), *examples()[:1]], ids=lambda url: url or "home"
-)
+@pytest.mark.parametrize("url", [*AXE, *chapters(), *examples()[:1]], ids=lambda url: url or "home")
 def test_accessibility(url: str, scheme: str, visit: Callable[..., Visit]) -> None:
     page = visit(url, 1280, scheme).page
     page.evaluate(axe())
