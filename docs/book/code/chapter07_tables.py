@@ -6,6 +6,12 @@ def number(value, digits):
     return f"{value:,.{digits}f}".replace("-", "−")
 
 
+def scientific(value):
+    """科学记数法，排成公式。"""
+    digits, power = f"{value:.2e}".split("e")
+    return rf"${digits}\times10^{{{int(power)}}}$"
+
+
 def tables(baseline, runs):
     """由各行排出章节里的表。"""
 
@@ -15,6 +21,8 @@ def tables(baseline, runs):
     def scores(row):
         share = f"{100 * row['accuracy']:.1f}%"
         return [number(row["mse"], 6), number(row["cross_entropy"], 3), share]
+
+    gradients = [runs[name]["gradients"] for name in ("loss_mse", "loss_cross_entropy")]
 
     def seconds(name):
         return number(runs[name]["cpu_seconds"], 0)
@@ -62,18 +70,22 @@ def tables(baseline, runs):
                 if name.startswith("lr_")
             ],
         },
-        "size": {
-            "head": ["嵌入尺寸", "参数", "均方误差", "时间（秒）", "改用交叉熵：损失（奈特）"],
-            "align": "rrrrr",
+        "gradients": {
+            "head": ["参数", "均方误差", "交叉熵", "倍数"],
+            "align": "lrrr",
             "rows": [
                 [
-                    str(size),
-                    f"{runs[f'size_{size}']['parameters']:,}",
-                    number(after(f"size_{size}")["mse"], 7),
-                    seconds(f"size_{size}"),
-                    number(after(f"size_cross_entropy_{size}")["cross_entropy"], 3),
+                    title,
+                    *(scientific(g[key]) for g in gradients),
+                    number(gradients[1][key] / gradients[0][key], 0),
                 ]
-                for size in (8, 16, 128)
+                for title, key in (
+                    ("嵌入表", "embedding"),
+                    ("第一层权重", "weight1"),
+                    ("第一层偏置", "bias1"),
+                    ("第二层权重", "weight2"),
+                    ("第二层偏置", "bias2"),
+                )
             ],
         },
         "order": {
@@ -90,12 +102,12 @@ def tables(baseline, runs):
             ],
         },
         "bag": {
-            "head": ["", "学习率 0.01", "学习率 0.1", "Adam"],
+            "head": ["做法", "学习率 0.01", "学习率 0.1", "Adam"],
             "align": "lrrr",
             "rows": [],
         },
         "shuffle": {
-            "head": ["", "原样", "打乱", "相差"],
+            "head": ["做法", "原样", "打乱", "相差"],
             "align": "lrrr",
             "rows": [],
         },
