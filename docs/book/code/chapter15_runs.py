@@ -300,8 +300,8 @@ def summary():
             for n, d in pairs.items()
         }
         page[f"spread{blocks}"] = max(tests["layer"]) - min(tests["layer"])
-        page[f"clipped{blocks}"] = {
-            n: 100 * mean([rows[f"{n}_{s}"]["clipped"] for s in SEEDS]) for n in norms
+        page[f"short{blocks}"] = {
+            n: mean([rows[f"{n}_{seed}"]["short_loss"] for seed in SEEDS]) for n in norms
         }
     return page
 
