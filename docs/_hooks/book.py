@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BOOK = ROOT / "docs" / "book"
 ROW = re.compile(r"\| *(?P<number>\d+) *\| *\[(?P<title>[^\]]+)\]\(chapter(?P<file>\d\d)\.md\) *\|")
 LINE = re.compile(r"教程：[^<\n]*")
-MENTION = re.compile(r"第 (?P<number>\d+) 章(?: [^，。；、<\n]+)?")
+MENTION = re.compile(r"第 (?P<number>\d+) 章")
 CELL = re.compile(r"(?<=<td>)第 \d+ 章(?=</td>)")
 
 
@@ -48,13 +48,18 @@ def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
 def on_page_content(html: str, page: Any, files: Files, **_: Any) -> str:
     """接口页与术语表里的“第 N 章”变成链接。"""
 
+    titles = chapters()
+    longest = "|".join(rf"第 {n} 章 {re.escape(title)}" for n, title in titles.items())
+    pattern = re.compile(rf"{longest}|{MENTION.pattern}")
+
     def link(match: re.Match[str]) -> str:
-        return f'<a href="{get_relative_url(address(int(match["number"]), files), page.url)}">{match[0]}</a>'
+        number = int(MENTION.match(match[0])["number"])
+        return f'<a href="{get_relative_url(address(number, files), page.url)}">{match[0]}</a>'
 
     if page.file.src_uri.startswith("api/"):
-        return LINE.sub(lambda line: MENTION.sub(link, line[0]), html)
+        return LINE.sub(lambda line: pattern.sub(link, line[0]), html)
     if page.file.src_uri == "glossary.md":
-        return CELL.sub(lambda cell: MENTION.sub(link, cell[0]), html)
+        return CELL.sub(lambda cell: pattern.sub(link, cell[0]), html)
     return html
 
 

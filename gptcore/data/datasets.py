@@ -207,7 +207,7 @@ class CharDataset(Dataset):
         >>> x.shape, y.shape
         ((4, 32), (4, 32))
 
-    教程：第 5 章 数据集与训练器，第 15 章 层归一化与 GPT。
+    教程：第 5 章 数据集与训练器，第 15 章 层归一化与 GPT 模型。
     """
 
     def __init__(

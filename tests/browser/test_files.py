@@ -4,6 +4,7 @@ import ast
 import importlib
 import json
 import pkgutil
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -12,7 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin
 
 import pytest
-from browser.built import ROOT, SITE, examples, html_file, pages, tags
+from browser.built import ROOT, SITE, chapters, examples, html_file, pages, tags
 
 import gptcore
 
@@ -122,6 +123,24 @@ def public_names(module: object) -> list[str]:
         for name, value in vars(module).items()
         if not name.startswith("_") and getattr(value, "__module__", "") == module.__name__
     ]
+
+
+def test_chapters_have_one_title() -> None:
+    book = (ROOT / "docs" / "book" / "index.md").read_text(encoding="utf-8")
+    titles = dict(re.findall(r"^\| (\d+) \| \[([^\]]+)\]", book, re.MULTILINE))
+    assert list(map(int, titles)) == list(range(1, 25))
+    wrong = []
+    for path in (ROOT / "gptcore").rglob("*.py"):
+        for line in re.findall(r"教程：.*", path.read_text(encoding="utf-8")):
+            for number, rest in re.findall(r"第 (\d+) 章(?: (?=(.*)))?", line):
+                if rest and not rest.startswith(titles[number]):
+                    wrong.append(f"{path.name}：{line}")
+    for url in chapters():
+        number = str(int(url.rstrip("/")[-2:]))
+        heading = (ROOT / "docs" / f"{url.rstrip('/')}.md").read_text(encoding="utf-8")
+        if f"\n# 第 {number} 章 {titles[number]}\n" not in heading:
+            wrong.append(url)
+    assert wrong == []
 
 
 @pytest.mark.parametrize("url", examples())
