@@ -1,9 +1,9 @@
 r"""
 # 嵌入空间
 
-没有人告诉模型哪些字是颜色、哪些是人名、哪些是量词，它学到的字向量却按用法聚在一起。
+没有人告诉模型哪些字是颜色、哪些是人名、哪些是量词，它学到的词向量却按用法聚在一起。
 
-嵌入（embedding）给每个字一个向量。这个示例用最小的网络学 32 维的字向量：只看一个字，猜下一个字。
+嵌入（embedding）给每个字一个向量。这个示例用最小的网络学 32 维的词向量：只看一个字，猜下一个字。
 两个字后面跟的字相似，它们的向量就会被推到相似的位置上，因为同一个线性层要由它们给出相似的预测。
 """
 
@@ -38,7 +38,7 @@ embedding = Embedding(vocab_size, 32)
 model = Sequential([embedding, Linear(32, vocab_size, bias=False)])
 before = embedding.weight.data.copy()
 trainer = GPTTrainer(model, GPTLoss(), AdamWOptimizer(model.parameters, lr=0.01))
-losses = [report.loss for report in trainer.fit(dataset, steps=600)]
+losses = [report.loss for report in trainer.steps(dataset, 600)]
 after = embedding.weight.data
 
 x, y = dataset.train().all()
@@ -139,7 +139,8 @@ font = chinese_font()
 chosen = dataset.encode("".join(GROUPS.values()))
 if font is None:
     print("  ".join(f"{i} {dataset.itos[i]}" for i in chosen))
-fig, axes = plt.subplots(2, 1, figsize=(5, 8), layout="constrained")
+fig, axes = plt.subplots(2, 1, figsize=(5, 8.2), layout="constrained")
+fig.suptitle("character vectors in two dimensions")
 for ax, title, table in zip(
     axes, ("before training", "after training"), (before, after), strict=True
 ):

@@ -69,7 +69,7 @@ HEADS, BLOCKS, STEPS = 4, 2, 900
 model = GPT(dataset.vocab_size, 32, embedding_size=48, heads=HEADS, blocks=BLOCKS)
 optimizer = AdamWOptimizer(model.parameters, lr=5e-3)
 schedule = WarmupCosineScheduler(5e-3, STEPS, warmup_steps=90, min_lr=5e-4)
-reports = list(GPTTrainer(model, GPTLoss(), optimizer).fit(dataset, STEPS, schedule))
+reports = list(GPTTrainer(model, GPTLoss(), optimizer).steps(dataset, STEPS, schedule))
 for report in reports[::300] + reports[-1:]:
     print(f"第 {report.step:3d} 步，损失 {report.loss:.3f}")
 
@@ -136,7 +136,8 @@ target, source = second_color(line)
 maps = attention_maps(line)
 font = chinese_font()
 
-fig, axes = plt.subplots(4, 2, figsize=(5, 9.6), layout="constrained")
+fig, axes = plt.subplots(4, 2, figsize=(5, 9.8), layout="constrained")
+fig.suptitle("attention weights of every head")
 for head in range(HEADS):
     for block in range(BLOCKS):
         ax = axes[head, block]

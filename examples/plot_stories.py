@@ -99,7 +99,7 @@ trainer = GPTTrainer(model, GPTLoss(), optimizer)
 print(f"{model.num_parameters:,} 个参数")
 
 train_losses, test_steps, test_losses = [], [], []
-for report in trainer.fit(dataset, STEPS, schedule):
+for report in trainer.steps(dataset, STEPS, schedule):
     train_losses.append(report.loss)
     if (report.step + 1) % 100 == 0:
         test_steps.append(report.step + 1)

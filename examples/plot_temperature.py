@@ -58,7 +58,7 @@ model = GPT(tokenizer.vocab_size, CONTEXT, embedding_size=64, heads=4, blocks=2,
 optimizer = AdamWOptimizer(model.parameter_groups(0.1), lr=6e-3, betas=(0.9, 0.99))
 schedule = WarmupCosineScheduler(6e-3, STEPS, warmup_steps=70, min_lr=6e-4)
 trainer = GPTTrainer(model, GPTLoss(), optimizer)
-for _ in trainer.fit(dataset, STEPS, schedule):
+for _ in trainer.steps(dataset, STEPS, schedule):
     pass
 print(f"训练 {STEPS} 步，测试损失 {trainer.test(dataset)[1]:.3f}")
 
@@ -104,7 +104,8 @@ print(
     + " ".join(f"{c} {scores[i]:.1f}" for c, i in zip(characters, top, strict=True))
 )
 
-fig, axes = plt.subplots(3, 1, figsize=(5, 5.6), sharex=True, sharey=True, layout="constrained")
+fig, axes = plt.subplots(3, 1, figsize=(5, 5.8), sharex=True, sharey=True, layout="constrained")
+fig.suptitle("probabilities of the next character")
 for ax, temperature in zip(axes, (0.5, 1.0, 2.0), strict=True):
     p = softmax(scores, temperature)
     entropy = -float(np.sum(p * np.log(p + 1e-300)))

@@ -40,12 +40,14 @@ from gptcore.models import (
     GPTFeedForward,
     GPTOutput,
     GPTTransformer,
+    generate_ids,
     load_model,
     save_model,
 )
 from gptcore.optim import AdamWOptimizer, Optimizer, SGDOptimizer, WarmupCosineScheduler
 from gptcore.random import default_rng
 from gptcore.tensor import DTYPE, Tensor, is_grad_enabled, no_grad
+from gptcore.threads import blas_threads
 from gptcore.training import GPTTrainer, StepReport, Trainer
 
 __version__ = "0.1.0"
@@ -93,8 +95,10 @@ __all__ = [
     "Trainer",
     "Tril",
     "WarmupCosineScheduler",
+    "blas_threads",
     "corpus_path",
     "default_rng",
+    "generate_ids",
     "is_grad_enabled",
     "load_corpus",
     "load_model",

@@ -146,7 +146,7 @@ class Node:
             return np.array(value, self.data.dtype)
         except (TypeError, ValueError) as error:
             raise DtypeError(
-                f"{name}：梯度要是数或数组，这里是 {str(value)[:60]!r}；请给出形状为 {self.shape} 的数组"
+                f"{name}：梯度必须是数或数组，这里是 {str(value)[:60]!r}；请给出形状为 {self.shape} 的数组"
             ) from error
 
     def _require_shape(self, name: str, gradient: Array) -> None:
@@ -199,10 +199,10 @@ class Node:
             array([2., 4.], dtype=float32)
         """
         if not callable(gradient_fn):
-            raise DtypeError(f"attach：gradient_fn 要是不带参数的函数，这里是 {gradient_fn!r}")
+            raise DtypeError(f"attach：gradient_fn 必须是不带参数的函数，这里是 {gradient_fn!r}")
         if not _is_collection_of_nodes(parents):
             raise DtypeError(
-                f"attach：parents 要是装着张量的列表、元组或集合，这里是 {str(parents)[:60]}；"
+                f"attach：parents 必须是装着张量的列表、元组或集合，这里是 {str(parents)[:60]}；"
                 "只有一个时请写 [x]"
             )
         if is_grad_enabled():

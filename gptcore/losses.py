@@ -106,7 +106,7 @@ class GPTLoss(Loss):
             )
         if y.dtype.kind not in "iu" and not y.integral:
             raise DtypeError(
-                f"GPTLoss：标签要是整数，这里的类型是 {y.dtype}；请写 Tensor(y.data.astype(int))"
+                f"GPTLoss：标签必须是整数，这里的类型是 {y.dtype}；请写 Tensor(y.data.astype(int))"
             )
         vocab_size = p.shape[-1]
         labels = y.data.reshape(-1).astype(np.int64, copy=False)
@@ -124,11 +124,13 @@ class GPTLoss(Loss):
 
 
 def _require_predictions(name: str, p: Any, y: Any) -> None:
-    """预测要是浮点张量，标签要是张量。"""
+    """预测必须是浮点张量，标签必须是张量。"""
     for title, x in (("预测", p), ("标签", y)):
         if not isinstance(x, Tensor):
             raise DtypeError(
-                f"{name}：{title}要是 Tensor，这里是 {type(x).__name__}；请写 Tensor(…, requires_grad=False)"
+                f"{name}：{title}必须是 Tensor，这里是 {type(x).__name__}；请写 Tensor(…, requires_grad=False)"
             )
     if p.dtype.kind != "f":
-        raise DtypeError(f"{name}：预测要是浮点张量，这里的类型是 {p.dtype}；请写 p.astype(DTYPE)")
+        raise DtypeError(
+            f"{name}：预测必须是浮点张量，这里的类型是 {p.dtype}；请写 p.astype(DTYPE)"
+        )

@@ -83,7 +83,7 @@ class Optimizer(ABC):
         """
         if not _is_number(max_norm) or not max_norm > 0:
             raise ArgumentError(
-                f"clip_grad_norm：max_norm 要是正数，这里是 {max_norm!r}；不想裁剪就不要调用"
+                f"clip_grad_norm：max_norm 必须是正数，这里是 {max_norm!r}；不想裁剪就不要调用"
             )
         total = 0.0
         for p in self.parameters:
@@ -153,11 +153,11 @@ class AdamWOptimizer(Optimizer):
         pair: Any = betas
         if not (isinstance(pair, tuple | list) and len(betas) == 2 and all(map(_is_beta, betas))):
             raise ArgumentError(
-                f"AdamWOptimizer：betas 要是两个 0 ≤ β < 1 的数，这里是 {betas}；通常用 (0.9, 0.999)"
+                f"AdamWOptimizer：betas 必须是两个 0 ≤ β < 1 的数，这里是 {betas}；通常用 (0.9, 0.999)"
             )
         _require_number("AdamWOptimizer", "eps", eps)
         if not eps:
-            raise ArgumentError("AdamWOptimizer：eps 要是正数，这里是 0；通常用 1e-8")
+            raise ArgumentError("AdamWOptimizer：eps 必须是正数，这里是 0；通常用 1e-8")
         self.betas, self.eps = betas, eps
         self.steps = 0
         self._buckets = [
@@ -230,7 +230,7 @@ def _groups(name: str, parameters: Iterable[Any], weight_decay: float) -> list[P
     given: Any = parameters
     if isinstance(given, Tensor | np.ndarray) or not isinstance(given, Iterable):
         raise DtypeError(
-            f"{name}：parameters 要是参数的列表，这里是 {type(parameters).__name__}；"
+            f"{name}：parameters 必须是参数的列表，这里是 {type(parameters).__name__}；"
             "请写 model.parameters，只有一个时写 [w]"
         )
     items: list[Any] = list(parameters)
@@ -262,7 +262,7 @@ def _groups(name: str, parameters: Iterable[Any], weight_decay: float) -> list[P
 def _require_parameter(name: str, p: Any) -> Tensor:
     if not isinstance(p, Tensor) or p.dtype.kind != "f":
         raise DtypeError(
-            f"{name}：参数要是浮点张量，这里有 {type(p).__name__}：{str(p)[:60]}；请写 model.parameters"
+            f"{name}：参数必须是浮点张量，这里有 {type(p).__name__}：{str(p)[:60]}；请写 model.parameters"
         )
     if not p.is_leaf:
         raise ArgumentError(
@@ -286,7 +286,7 @@ def _is_beta(value: Any) -> bool:
 def _require_number(name: str, argument: str, value: Any) -> None:
     if not _is_number(value) or not 0 <= value < math.inf:
         raise ArgumentError(
-            f"{name}：{argument} 要是非负的有限数，这里是 {value!r}；请写例如 {argument}=0.001"
+            f"{name}：{argument} 必须是非负的有限数，这里是 {value!r}；请写例如 {argument}=0.001"
         )
 
 

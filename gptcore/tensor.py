@@ -18,6 +18,7 @@ from gptcore.kernels import arithmetic as ar
 from gptcore.kernels import convert
 from gptcore.kernels.array import Array
 from gptcore.kernels.matmul import matmul_backward
+from gptcore.protocols import NumPyProtocols
 
 __all__ = ["DTYPE", "Tensor", "is_grad_enabled", "no_grad"]
 
@@ -27,11 +28,12 @@ DTYPE = np.float32
 """Python 数与列表变成张量时用的类型。"""
 
 
-class Tensor(Node):
+class Tensor(NumPyProtocols):
     """带梯度的多维数组。
 
     列表与 Python 数变成 `DTYPE`（float32）；NumPy 数组保持自己的类型，也不复制；`range` 变成 int64。
     整数张量保持整数，不参与求导。整数列表虽然变成浮点数，仍可以当词元编号或标签用（`integral` 为真）。
+    `==` 比的是“是不是同一个张量”，比数值请用 `x.data`。
 
     Args:
         data: 数、（嵌套的）列表、`range` 或 NumPy 数组。
@@ -60,11 +62,14 @@ class Tensor(Node):
     """
 
     view_of: Tensor | None = None  # 由 rows 得到的视图，指向原来的张量
-    __array_ufunc__ = None  # 让 np.float32(2) * tensor 交给 Tensor.__rmul__
 
     def __init__(self, data: Any, requires_grad: bool | None = None) -> None:
         if isinstance(data, Node):
             raise DtypeError("Tensor：已经是张量了；要一份不连计算图的，请用 detach()")
+        if isinstance(data, list | tuple) and _holds_tensor(data):
+            raise DtypeError(
+                "Tensor：列表里有张量，变成新的张量会切断计算图；要加起来请写 a + b，只要数值请取各自的 .data"
+            )
         array, integral = convert.to_array(data, DTYPE)
         floating = array.dtype.kind == "f"
         if requires_grad and not floating:
@@ -96,12 +101,6 @@ class Tensor(Node):
         """元素类型。"""
         return self.data.dtype
 
-    def item(self) -> Any:
-        """只有一个元素的张量的值，作为 Python 数。"""
-        if self.size != 1:
-            raise ShapeError(f"item：只能用于恰有一个元素的张量，这里的形状是 {self.shape}")
-        return self.data.item()
-
     def numpy(self) -> Array:
         """数值数组本身，不复制。"""
         return self.data
@@ -127,29 +126,8 @@ class Tensor(Node):
             )
         return _Rows(self, start, stop)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        array = self.data if dtype is None else self.data.astype(dtype, copy=False)
-        return array.copy() if copy else array
-
-    def __float__(self) -> float:
-        return float(self.item())
-
-    def __len__(self) -> int:
-        if not self.ndim:
-            raise DtypeError("len：0 维张量没有长度；要它的值请用 item()")
-        return len(self.data)
-
     def __iter__(self) -> Iterator[Tensor]:
         return (self[i] for i in range(len(self)))
-
-    def __bool__(self) -> bool:
-        return bool(self.item())
-
-    def __repr__(self) -> str:
-        if not self.ndim:
-            return f"Tensor({self.data!s})"
-        text = np.array2string(self.data, separator=", ", prefix="Tensor(", threshold=200)
-        return f"Tensor({text}, shape={self.shape})" if self.size > 200 else f"Tensor({text})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         return self._same(Tensor(self.data.copy(), self.requires_grad))
@@ -323,7 +301,7 @@ class Tensor(Node):
             y = np.asarray(self.data[index])
         except (IndexError, TypeError, ValueError) as error:
             raise RangeError(
-                f"取下标：形状 {shape} 的张量没有下标 {str(index)[:60]}；每一轴的下标要是范围之内的整数、切片或整数数组"
+                f"取下标：形状 {shape} 的张量没有下标 {str(index)[:60]}；每一轴的下标必须是范围内的整数、切片或整数数组"
             ) from error
         y = Tensor(y).record((self,), lambda dy: (ar.getitem_backward(dy, shape, index),))
         return self._same(y)
@@ -373,6 +351,13 @@ class _Rows(Tensor):
 
     def _accumulate(self, dx: Array, fresh: bool) -> None:  # noqa: ARG002
         self._base.grad[self._slice] += dx
+
+
+def _holds_tensor(data: Any) -> bool:
+    """列表里有没有张量；嵌套的看每一层的第一个。"""
+    return any(isinstance(v, Node) for v in data) or (
+        bool(data) and isinstance(data[0], list | tuple) and _holds_tensor(data[0])
+    )
 
 
 def _restore(data: Array, requires_grad: bool, integral: bool) -> Tensor:

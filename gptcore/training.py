@@ -3,15 +3,18 @@
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
+
+import numpy as np
 
 from gptcore.data import CharDataset, Dataset
-from gptcore.errors import ArgumentError, ShapeError
+from gptcore.errors import ArgumentError, DtypeError, ShapeError
 from gptcore.layers import Layer
 from gptcore.losses import Loss
 from gptcore.models.generation import generate_ids, require_count, require_prompt, sample
 from gptcore.optim import Optimizer
 from gptcore.tensor import Tensor, no_grad
+from gptcore.threads import model_threads
 
 
 class Scheduler(Protocol):
@@ -44,6 +47,8 @@ class StepReport:
 class Trainer:
     """训练器：模型、损失函数与优化器合在一起。
 
+    模型不满一百万个参数时，只用一个 BLAS 线程，见 [`blas_threads`][gptcore.threads.blas_threads]。
+
     Args:
         model: 模型。
         loss_fn: 损失函数。
@@ -58,6 +63,12 @@ class Trainer:
     """
 
     def __init__(self, model: Layer, loss_fn: Loss, optimizer: Optimizer) -> None:
+        given: dict[str, Any] = {"model": model, "loss_fn": loss_fn, "optimizer": optimizer}
+        for name, value in given.items():
+            if isinstance(value, type):
+                raise DtypeError(
+                    f"{type(self).__name__}：{name} 必须是对象，这里是类 {value.__name__}；请写 {value.__name__}(…)"
+                )
         self.model = model
         self.loss_fn = loss_fn
         self.optimizer = optimizer
@@ -76,10 +87,15 @@ class Trainer:
         history: list[float] = []
         dataset.train()
         self.model.train()
-        for _ in range(epochs):
-            losses = [self._step(x, y) for x, y in dataset]
-            history.append(sum(losses) / len(losses))
+        with self._threads():
+            for _ in range(epochs):
+                losses = [self._step(x, y) for x, y in dataset]
+                history.append(sum(losses) / len(losses))
         return history
+
+    def _threads(self) -> Any:
+        """按模型的大小选定 BLAS 的线程数。"""
+        return model_threads(sum(p.size for p in self.optimizer.parameters))
 
     def _step(self, x: Tensor, y: Tensor) -> float:
         """前向、反向、更新一次；返回更新之前的损失。"""
@@ -95,7 +111,7 @@ class Trainer:
         Returns:
             预测与损失。
         """
-        with _testing(dataset), self.model.evaluating(), no_grad():
+        with _testing(dataset), self.model.evaluating(), no_grad(), self._threads():
             x, y = dataset.all()
             p = self.model(x)
             return p, self.loss_fn(p, y)
@@ -113,7 +129,7 @@ class Trainer:
         """
         ids = list(dataset.encode(prompt))
         require_prompt(ids, steps)
-        with self.model.evaluating(), no_grad():
+        with self.model.evaluating(), no_grad(), self._threads():
             for _ in range(steps):
                 p = self.model(Tensor([ids[-dataset.context_size :]]))
                 if p.ndim != 2:
@@ -136,40 +152,48 @@ class GPTTrainer(Trainer):
     教程：第 15 章 层归一化与 GPT 模型。
     """
 
-    def fit(
-        self, dataset: Dataset, steps: int, scheduler: Scheduler | None = None
+    def steps(
+        self, dataset: Dataset, count: int, scheduler: Scheduler | None = None
     ) -> Iterator[StepReport]:
-        """训练 `steps` 步，每一步之后交出结果；数据用完就从头再来。
+        """一步一步地训练：每取一个结果，训练一步。数据用完就从头再来。
+
+        它是迭代器，要在循环里取用；单独一行 `trainer.steps(dataset, 100)` 什么也不做。
 
         Args:
             dataset: 数据集。
-            steps: 步数。
+            count: 步数。
             scheduler: 学习率调度；不给时学习率不变。
 
         Returns:
-            逐步交出每一步的结果；取一个，训练一步。
+            迭代器，逐步交出每一步的结果。
+
+        Example:
+            >>> for report in trainer.steps(dataset, 300):
+            ...     if report.step % 100 == 0:
+            ...         print(report.step, report.loss)
 
         Raises:
             ArgumentError: 步数不是非负整数。
         """
-        require_count("fit", "steps", steps)
-        return self._fit(dataset, steps, scheduler)
+        require_count("steps", "count", count)
+        return self._steps(dataset, count, scheduler)
 
-    def _fit(
-        self, dataset: Dataset, steps: int, scheduler: Scheduler | None
+    def _steps(
+        self, dataset: Dataset, count: int, scheduler: Scheduler | None
     ) -> Iterator[StepReport]:
         dataset.train()
         batches = len(dataset)
-        for i in range(steps):
+        for i in range(count):
             self.model.train()
             if scheduler is not None:
                 self.optimizer.lr = scheduler.step(i)
             x, y = dataset[i % batches]
-            self.optimizer.zero_grad()
-            loss = self.loss_fn(self.model(x), y)
-            loss.backward()
-            norm = self.optimizer.clip_grad_norm()
-            self.optimizer.step()
+            with self._threads():  # 不跨越 yield：使用者的代码不受影响
+                self.optimizer.zero_grad()
+                loss = self.loss_fn(self.model(x), y)
+                loss.backward()
+                norm = self.optimizer.clip_grad_norm()
+                self.optimizer.step()
             yield StepReport(i, float(loss), self.optimizer.lr, norm, y.size)
 
     def train(
@@ -188,7 +212,7 @@ class GPTTrainer(Trainer):
         _require_epochs(epochs)
         dataset.train()
         batches = len(dataset)
-        losses = [report.loss for report in self.fit(dataset, epochs * batches, scheduler)]
+        losses = [report.loss for report in self.steps(dataset, epochs * batches, scheduler)]
         return [sum(losses[i * batches : (i + 1) * batches]) / batches for i in range(epochs)]
 
     def test(self, dataset: Dataset) -> tuple[list[Tensor], float]:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -199,25 +223,38 @@ class GPTTrainer(Trainer):
         """
         predictions: list[Tensor] = []
         total = 0.0
-        with _testing(dataset), self.model.evaluating(), no_grad():
+        with _testing(dataset), self.model.evaluating(), no_grad(), self._threads():
             for x, y in dataset:
                 predictions.append(self.model(x))
                 total += float(self.loss_fn(predictions[-1], y))
         return predictions, total / len(predictions)
 
-    def generate(self, dataset: CharDataset, prompt: str, steps: int = 256) -> str:
+    def generate(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        dataset: CharDataset,
+        prompt: str,
+        steps: int = 256,
+        *,
+        temperature: float = 1.0,
+        rng: np.random.Generator | None = None,
+    ) -> str:
         """接着提示往下写：由最后一个位置的分数抽取下一个字符。
 
         Args:
             dataset: 提供词表与上下文尺寸的数据集。
             prompt: 提示，至少一个字符。
             steps: 写多少个字符。
+            temperature: 温度，见 [`generate_ids`][gptcore.models.generation.generate_ids]。
+            rng: 随机数生成器。
 
         Returns:
             提示与续写。
         """
         ids = list(dataset.encode(prompt))
-        ids += generate_ids(self.model, ids, steps, dataset.context_size)
+        with self._threads():
+            ids += generate_ids(
+                self.model, ids, steps, dataset.context_size, temperature=temperature, rng=rng
+            )
         return dataset.decode(ids)
 
 
@@ -236,4 +273,4 @@ def _testing(dataset: Dataset) -> Generator[None]:
 def _require_epochs(epochs: int) -> None:
     require_count("train", "epochs", epochs)
     if not epochs:
-        raise ArgumentError("train：epochs 要是正整数，这里是 0；请写例如 epochs=10")
+        raise ArgumentError("train：epochs 必须是正整数，这里是 0；请写例如 epochs=10")

@@ -225,7 +225,7 @@ def test_gradient_of_the_wrong_shape(gradient: Any) -> None:
     y = Tensor([1.0, 2.0]) * 2
     with pytest.raises(ShapeError, match=r"backward：.*\(2,\) 不同"):
         y.backward(gradient)
-    with pytest.raises(DtypeError, match="梯度要是数或数组"):
+    with pytest.raises(DtypeError, match="梯度必须是数或数组"):
         y.backward("abc")
     y.backward([1.0, 2.0])  # 报错之后图还在
 

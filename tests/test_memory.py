@@ -84,7 +84,7 @@ def test_peak_of_one_training_step() -> None:
         model = GPT(V, T, E, H, L)
         trainer = GPTTrainer(model, GPTLoss(), AdamWOptimizer(model.parameters))
         tracemalloc.reset_peak()  # 初始化时的 float64 随机数不算
-        return trainer, list(trainer.fit(dataset, 3))
+        return trainer, list(trainer.steps(dataset, 3))
 
     peak, _ = peak_of(run)
     parameters = GPT(V, T, E, H, L).num_parameters

@@ -198,7 +198,7 @@ def test_folder_that_does_not_exist(tmp_path: Path) -> None:
         load_model(tmp_path / "nothing")
     file = tmp_path / "file"
     file.write_text("x", encoding="utf-8")
-    with pytest.raises(DataError, match="没有文件夹"):
+    with pytest.raises(DataError, match="file 是文件.*它所在的文件夹"):
         load_model(file)
     with pytest.raises(DataError, match=r"不能写入 .*file.*请换一个可写的位置"):
         save_model(file, GPT(2, 3, 4, 1, 1), CharTokenizer("ab"))

@@ -137,16 +137,16 @@ def test_fit_reports_every_step(chars: CharDataset) -> None:
     trainer = gpt_trainer(chars)
     batches = len(chars)
     scheduler = WarmupCosineScheduler(0.01, batches + 3, 5, 0.001)
-    reports = list(trainer.fit(chars, batches + 3, scheduler))
+    reports = list(trainer.steps(chars, batches + 3, scheduler))
     assert [r.step for r in reports] == list(range(batches + 3))  # 数据用完从头再来
     assert [r.lr for r in reports] == [scheduler.step(i) for i in range(batches + 3)]
     assert all(r.tokens == 4 * 8 and r.grad_norm > 0 and r.loss > 0 for r in reports)
-    assert list(trainer.fit(chars, 0)) == []
+    assert list(trainer.steps(chars, 0)) == []
 
 
 def test_fit_and_train_take_the_same_steps(chars: CharDataset) -> None:
     a, b = gpt_trainer(chars), gpt_trainer(chars)
-    losses = [r.loss for r in a.fit(chars, 2 * len(chars))]
+    losses = [r.loss for r in a.steps(chars, 2 * len(chars))]
     epochs = b.train(chars, 2)
     assert same(weights(a), weights(b))
     assert epochs == pytest.approx([np.mean(losses[: len(chars)]), np.mean(losses[len(chars) :])])
@@ -159,7 +159,7 @@ def test_each_step_is_clipped(chars: CharDataset) -> None:
         p.data *= 30  # 很大的梯度
     trainer = GPTTrainer(model, GPTLoss(), SGDOptimizer(model.parameters, lr=1.0))
     before = weights(trainer)
-    (report,) = trainer.fit(chars, 1)
+    (report,) = trainer.steps(chars, 1)
     moved = np.concatenate([(a - b).ravel() for a, b in zip(weights(trainer), before, strict=True)])
     assert report.grad_norm > 1
     assert np.linalg.norm(moved) == pytest.approx(1, rel=1e-3)

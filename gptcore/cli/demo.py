@@ -16,7 +16,6 @@ import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from gptcore.cli.blas import blas_threads
 from gptcore.cli.folders import prepare_folder, write_model
 from gptcore.cli.progress import fit
 from gptcore.cli.records import record
@@ -28,6 +27,7 @@ from gptcore.losses import GPTLoss
 from gptcore.models import GPT
 from gptcore.models.generation import generate_ids
 from gptcore.optim import AdamWOptimizer, WarmupCosineScheduler
+from gptcore.threads import blas_threads
 from gptcore.training import GPTTrainer
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from gptcore.cli.blas import blas_threads
 from gptcore.cli.folders import open_model
 from gptcore.cli.usage import UsageError
 from gptcore.data import Tokenizer
 from gptcore.errors import DataError
 from gptcore.models.generation import generate_ids
+from gptcore.threads import blas_threads
 
 
 def run_generate(

@@ -80,7 +80,7 @@ class Group(TyperGroup):
 
 def _names(param: Any) -> str:
     """选项的各个写法，需要值的加上值的名字。"""
-    names = ", ".join(param.opts)
+    names = ", ".join(sorted(param.opts, key=len))
     return names if param.is_flag or param.name == "help" else f"{names} {param.metavar}"
 
 

@@ -150,7 +150,7 @@ def fit(
         UsageError: 损失变成 NaN 或无穷。
     """
     with Progress(terminal, steps) as progress, np.errstate(over="ignore", invalid="ignore"):
-        for report in trainer.fit(dataset, steps, scheduler):
+        for report in trainer.steps(dataset, steps, scheduler):
             if not np.isfinite(report.loss):
                 raise UsageError(
                     f"第 {report.step + 1} 步的损失变成 {report.loss}，训练已停止，没有保存；"

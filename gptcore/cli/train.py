@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 
-from gptcore.cli.blas import blas_threads
 from gptcore.cli.demo import introduce, opening, quoted
 from gptcore.cli.folders import prepare_folder, write_model
 from gptcore.cli.progress import fit
@@ -17,6 +16,7 @@ from gptcore.losses import GPTLoss
 from gptcore.models import GPT
 from gptcore.optim import AdamWOptimizer, WarmupCosineScheduler
 from gptcore.tensor import Tensor, no_grad
+from gptcore.threads import blas_threads
 from gptcore.training import GPTTrainer
 
 SPLIT = 0.9

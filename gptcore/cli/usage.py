@@ -117,5 +117,7 @@ def explain(error: Exception, command: str) -> str:
         return f"缺少参数 {name}；{help_command}"
     extra = re.search(r"unexpected extra argument(?:s|\(s\))? \((.*)\)", str(error), re.DOTALL)
     if extra:
-        return f"多出了 {extra.group(1)!r}；含空格的值请加引号，{help_command}"
+        option = {"train": "--corpus", "generate": "--prompt"}.get(command.split()[-1])
+        name = f"；语料或提示要写在选项里：{option} {extra.group(1)}" if option else ""
+        return f"多出了 {extra.group(1)!r}{name}；含空格的值请加引号，{help_command}"
     return f"命令行不对（{error}）；{help_command}"

@@ -32,7 +32,7 @@ def to_array(data: Any, dtype: Any) -> tuple[Array, bool]:
             raise ShapeError("Tensor：列表各行的长度不同，不能成为数组；请补齐或截断") from error
     kind = array.dtype.kind
     if kind not in "fiub":
-        raise DtypeError(f"Tensor：数据要是数，这里的类型是 {array.dtype}：{str(data)[:60]}")
+        raise DtypeError(f"Tensor：数据必须是数，这里的类型是 {array.dtype}：{str(data)[:60]}")
     integral = kind != "f" or (array.size == 0 and isinstance(data, list))
     if dtype is None or isinstance(data, np.ndarray | np.generic | range):
         return array, integral
@@ -89,7 +89,7 @@ def to_exponent(value: Any) -> int | float:
     """
     if not isinstance(value, int | float | np.integer | np.floating):
         raise DtypeError(
-            f"乘方 **：指数要是一个数，这里是 {type(value).__name__}；"
+            f"乘方 **：指数必须是一个数，这里是 {type(value).__name__}；"
             "指数是张量时请写成 (x.log() * n).exp()"
         )
     exponent = float(cast("float", value))

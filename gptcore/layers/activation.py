@@ -74,7 +74,7 @@ class Softmax(Layer):
     def __init__(self, axis: int = -1) -> None:
         given: Any = axis
         if isinstance(given, bool) or not isinstance(given, int | np.integer):
-            raise DtypeError(f"Softmax：axis 要是整数，这里是 {axis!r}；最后一轴请写 axis=-1")
+            raise DtypeError(f"Softmax：axis 必须是整数，这里是 {axis!r}；最后一轴请写 axis=-1")
         self.axis = int(axis)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from reprlib import recursive_repr
+from textwrap import indent
 from typing import Any, Self
 
 import numpy as np
@@ -47,6 +49,16 @@ class Layer(ABC):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """同 `forward`。"""
         return self.forward(*args, **kwargs)
+
+    @recursive_repr("…")
+    def __repr__(self) -> str:
+        members = list(_members(self))
+        own = [f"{name} {value.shape}" for name, value in members if isinstance(value, Tensor)]
+        inner = [f"{name}: {value!r}" for name, value in members if isinstance(value, Layer)]
+        if not inner:
+            return f"{type(self).__name__}({', '.join(own)})"
+        body = indent("\n".join(own + inner), "  ")
+        return f"{type(self).__name__}(\n{body}\n)"
 
     # ---------------------------------------------------------------- 参数
 
@@ -256,7 +268,7 @@ def _state_array(name: str, value: Any) -> Array:
         raise DtypeError(f"load_state_dict：{name} 不能变成数组，请给出 NumPy 数组") from error
     if array.dtype.kind not in "fiub":
         raise DtypeError(
-            f"load_state_dict：{name} 的类型是 {array.dtype}，要是数；请给出 state_dict() 里的数组"
+            f"load_state_dict：{name} 的类型是 {array.dtype}，必须是数；请给出 state_dict() 里的数组"
         )
     return array
 

@@ -10,26 +10,26 @@ from gptcore.tensor import Tensor
 
 
 def require_size(layer: str, name: str, value: Any) -> None:
-    """尺寸要是正整数。"""
+    """尺寸必须是正整数。"""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ArgumentError(f"{layer}：{name} 要是正整数，这里是 {value!r}；请写例如 {name}=64")
+        raise ArgumentError(f"{layer}：{name} 必须是正整数，这里是 {value!r}；请写例如 {name}=64")
 
 
 def require_number(layer: str, name: str, value: Any, low: float, high: float) -> None:
     """一个实数，不小于 `low`，小于 `high`。"""
     if not isinstance(value, int | float | np.integer | np.floating) or not low <= value < high:
         raise ArgumentError(
-            f"{layer}：{name} 要是满足 {low:g} ≤ {name} < {high:g} 的数，这里是 {value!r}"
+            f"{layer}：{name} 必须是满足 {low:g} ≤ {name} < {high:g} 的数，这里是 {value!r}"
         )
 
 
 def require_floats(layer: str, x: Any) -> None:
-    """输入要是浮点张量。"""
+    """输入必须是浮点张量。"""
     if not isinstance(x, Tensor):
-        raise DtypeError(f"{layer}：输入要是 Tensor，这里是 {type(x).__name__}；请写 Tensor(x)")
+        raise DtypeError(f"{layer}：输入必须是 Tensor，这里是 {type(x).__name__}；请写 Tensor(x)")
     if x.dtype.kind != "f":
         raise DtypeError(
-            f"{layer}：输入要是浮点张量，这里的类型是 {x.dtype}；请写 x.astype(DTYPE)，词元编号请先通过 Embedding"
+            f"{layer}：输入必须是浮点张量，这里的类型是 {x.dtype}；请写 x.astype(DTYPE)，词元编号请先通过 Embedding"
         )
 
 
@@ -42,7 +42,7 @@ def require_axes(layer: str, x: Tensor, names: str) -> None:
 
 
 def require_last_axis(layer: str, argument: str, x: Tensor, size: int) -> None:
-    """输入要是浮点张量，最后一轴长 `size`。"""
+    """输入必须是浮点张量，最后一轴长 `size`。"""
     require_floats(layer, x)
     if not x.ndim or x.shape[-1] != size:
         raise ShapeError(
@@ -75,7 +75,7 @@ def to_ids(layer: str, ids: Any, count: int) -> Array:
     if array.dtype.kind not in "iu":
         if not tensor.integral:
             raise DtypeError(
-                f"{layer}：编号要是整数，这里的类型是 {array.dtype}；请写 Tensor(x.data.astype(int))"
+                f"{layer}：编号必须是整数，这里的类型是 {array.dtype}；请写 Tensor(x.data.astype(int))"
             )
         array = array.astype(np.int64)
     if array.size:

@@ -1,5 +1,6 @@
 """模型：GPT 及其各个部分"""
 
+from gptcore.models.generation import generate_ids
 from gptcore.models.gpt import (
     GPT,
     GPTAttention,
@@ -17,6 +18,7 @@ __all__ = [
     "GPTFeedForward",
     "GPTOutput",
     "GPTTransformer",
+    "generate_ids",
     "load_model",
     "save_model",
 ]

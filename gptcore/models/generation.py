@@ -68,16 +68,16 @@ def generate_ids(
     require_prompt(prompt, steps)
     if not 0 <= temperature < np.inf:
         raise ArgumentError(
-            f"generate：temperature 要是非负的有限数，这里是 {temperature}；通常取 0.8 到 1"
+            f"generate：temperature 必须是非负的有限数，这里是 {temperature}；通常取 0.8 到 1"
         )
     return _generate(model, list(prompt), steps, context_size, temperature, rng)
 
 
 def require_count(name: str, argument: str, value: Any) -> None:
-    """次数要是非负整数。"""
+    """次数必须是非负整数。"""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
         raise ArgumentError(
-            f"{name}：{argument} 要是非负整数，这里是 {value!r}；请写例如 {argument}=10"
+            f"{name}：{argument} 必须是非负整数，这里是 {value!r}；请写例如 {argument}=10"
         )
 
 

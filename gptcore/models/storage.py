@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from gptcore.data import Tokenizer, tokenizer_from_dict
-from gptcore.errors import DataError, GptcoreError
+from gptcore.errors import DataError, DtypeError, GptcoreError
 from gptcore.models.gpt import GPT
 from gptcore.serialization import load_arrays, load_json, save_arrays, save_json
 
@@ -29,8 +29,19 @@ def save_model(directory: str | os.PathLike[str], model: GPT, tokenizer: Tokeniz
         文件夹的路径。
 
     Raises:
-        DataError: 文件夹不可写。
+        DtypeError: 模型不是 GPT，或分词器不是分词器。
+        DataError: 文件夹不可写，或者词表与模型的大小不同。
     """
+    given: tuple[Any, Any] = model, tokenizer
+    if not isinstance(given[0], GPT) or not isinstance(given[1], Tokenizer):
+        raise DtypeError(
+            f"save_model：要依次给出文件夹、GPT 与分词器，这里的后两个是 {type(model).__name__} 与 "
+            f"{type(tokenizer).__name__}；数据集的分词器是 dataset.tokenizer"
+        )
+    if tokenizer.vocab_size != model.vocab_size:
+        raise DataError(
+            f"save_model：词表有 {tokenizer.vocab_size} 个词元，模型有 {model.vocab_size} 个；请给出训练时用的分词器"
+        )
     folder = Path(directory)
     save_arrays(folder / "model.safetensors", model.state_dict())
     save_json(folder / "tokenizer.json", tokenizer.to_dict())
@@ -54,9 +65,11 @@ def load_model(directory: str | os.PathLike[str]) -> tuple[GPT, Tokenizer]:
         DataError: 文件夹不存在，缺文件，文件损坏，或者由更新的版本写成。
     """
     folder = Path(directory)
+    if folder.is_file():
+        raise DataError(f"{folder} 是文件，不是文件夹；请给出它所在的文件夹")
     if not folder.is_dir():
         raise DataError(
-            f"没有文件夹 {folder}；请给出 gptcore train --out 或 gptcore demo 写成的文件夹"
+            f"没有文件夹 {folder}；请给出 save_model、gptcore train --out 或 gptcore demo 写成的文件夹"
         )
     config = load_json(folder / "config.json")
     if not isinstance(config, dict) or "format" not in config:

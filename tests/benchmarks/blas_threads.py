@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 
-from gptcore.cli.blas import blas_threads
+from gptcore import blas_threads
 from gptcore.cli.demo import DemoSettings
 from gptcore.losses import GPTLoss
 from gptcore.models import GPT

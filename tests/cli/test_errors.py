@@ -32,7 +32,7 @@ def assert_error(result: Outcome, *parts: str) -> None:
         (["--foo"], ["--foo", "gptcore --help"]),
         (["train", "--step", "3"], ["--step，", "你要的是不是 --steps", "gptcore train --help"]),
         (["train", "--steps"], ["--steps", "后面要写一个值", "gptcore train --help"]),
-        (["train", "x"], ["多出了 'x'", "加引号"]),
+        (["train", "x"], ["多出了 'x'", "--corpus x", "加引号"]),
         (["generate"], ["缺少参数 文件夹", "gptcore generate --help"]),
         (["generate", "a", "b"], ["多出了 'b'"]),
         (["demo", "--help=3"], ["--help", "后面不能写值"]),

@@ -123,7 +123,7 @@ def train_row(dataset, model, epochs, steps=None, every=500):
     scheduler = WarmupCosineScheduler(LR, total, WARMUP, LR / 10)
 
     losses, norms, begin = [], [], time.perf_counter()
-    for report in trainer.fit(dataset, steps or total, scheduler):
+    for report in trainer.steps(dataset, steps or total, scheduler):
         losses.append(report.loss)
         norms.append(report.grad_norm)
         done = report.step + 1
@@ -234,7 +234,7 @@ def speed_row(steps=200):
         times = []
         for _ in range(3):
             begin = time.process_time()
-            for _ in trainer.fit(dataset, steps):
+            for _ in trainer.steps(dataset, steps):
                 pass
             times.append((time.process_time() - begin) / steps)
         row[f"milliseconds_{blocks}"] = 1000 * min(times)
