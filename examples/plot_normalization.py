@@ -100,7 +100,7 @@ def train(kind, blocks, seed, lr):
     schedule = WarmupCosineScheduler(lr, STEPS, warmup_steps=30, min_lr=lr / 10)
     trainer = GPTTrainer(model, GPTLoss(), optimizer)
     with np.errstate(over="ignore", invalid="ignore"):  # 训练发散时，数会大得溢出
-        losses = [report.loss for report in trainer.fit(dataset, STEPS, schedule)]
+        losses = [report.loss for report in trainer.steps(dataset, STEPS, schedule)]
         dataset.eval()
         with model.evaluating(), no_grad():
             batches = [dataset[i] for i in range(40)]
@@ -124,6 +124,7 @@ for blocks in (2, 6):
 # 6 块、没有归一化时，开头的损失太大，画不进图里。
 
 fig, axes = plt.subplots(2, 1, figsize=(5, 6), sharex=True, layout="constrained")
+fig.suptitle("training loss, three seeds")
 for ax, blocks in zip(axes, (2, 6), strict=True):
     for kind, style in zip(KINDS, ("-", "--", ":"), strict=True):
         smooth = curves[kind, blocks].reshape(len(SEEDS), -1, 10).mean(axis=2)
@@ -156,7 +157,8 @@ for blocks in (2, 6):
 
 RATES = (LR / 3, LR, LR * 3)
 ceiling = float(np.log(dataset.vocab_size))
-fig, axes = plt.subplots(2, 1, figsize=(5, 5.6), sharex=True, sharey=True, layout="constrained")
+fig, axes = plt.subplots(2, 1, figsize=(5, 5.8), sharex=True, sharey=True, layout="constrained")
+fig.suptitle("test loss at three learning rates")
 for ax, blocks in zip(axes, (2, 6), strict=True):
     print(f"{blocks} 块      " + "  ".join(f"lr {rate:.4f}" for rate in RATES))
     for kind, style in zip(KINDS, ("o-", "s--", "^:"), strict=True):

@@ -30,6 +30,7 @@ from gptcore import (
     AdamWOptimizer,
     CharDataset,
     GPTLoss,
+    GPTTrainer,
     SGDOptimizer,
     Tensor,
     WarmupCosineScheduler,
@@ -58,7 +59,8 @@ paths = {
     "AdamW, lr 0.3": walk(lambda p: AdamWOptimizer(p, lr=0.3, betas=(0.8, 0.99), weight_decay=0)),
 }
 horizontal, vertical = np.meshgrid(np.linspace(-4.5, 1.5, 200), np.linspace(-1.5, 1.5, 200))
-fig, axes = plt.subplots(2, 1, figsize=(5, 5), sharex=True, layout="constrained")
+fig, axes = plt.subplots(2, 1, figsize=(5, 5.2), sharex=True, layout="constrained")
+fig.suptitle("40 steps in a narrow valley")
 for ax, (name, path) in zip(axes, paths.items(), strict=True):
     heights = 0.5 * (horizontal**2 + 50 * vertical**2)
     ax.contour(horizontal, vertical, heights, levels=np.geomspace(0.1, 60, 9), colors="0.8")
@@ -73,69 +75,50 @@ plt.show()
 # ## 学习率各试几档
 #
 # 在一个两块的小 GPT 上，从同样的初值出发，看到同样的数据，各训练 300 步。
-# 公平的比较要让每种优化器用上自己合适的学习率，所以各试五档。梯度每一步都裁剪到范数 1。
+# 公平的比较要让每种优化器用上自己合适的学习率，所以各试五档。`GPTTrainer` 每一步都把梯度裁剪到范数 1。
 # 得分是测试集前 40 批上的损失。
 
 STEPS = 300
 dataset = CharDataset(corpus_path("stories"), batch_size=8, context_size=32)
-loss_fn = GPTLoss()
 
 
-def train(make_optimizer, rate_at, steps=STEPS):
-    """每一步的训练损失，与最后的测试损失；第 i 步的学习率是 rate_at(i)"""
+def train(make_optimizer, lr, schedule=None):
+    """每一步的训练损失，与最后的测试损失；不给 schedule 时学习率不变"""
     rng = np.random.default_rng(0)
     model = GPT(dataset.vocab_size, 32, embedding_size=32, heads=4, blocks=2, rng=rng)
-    optimizer = make_optimizer(model.parameters)
-    losses = []
-    dataset.train()
-    for i in range(steps):
-        x, y = dataset[i]
-        optimizer.lr = rate_at(i)
-        optimizer.zero_grad()
-        loss = loss_fn(model(x), y)
-        loss.backward()
-        optimizer.clip_grad_norm(1.0)
-        optimizer.step()
-        losses.append(loss.item())
+    trainer = GPTTrainer(model, GPTLoss(), make_optimizer(model.parameters, lr))
+    losses = [report.loss for report in trainer.steps(dataset, STEPS, schedule)]
     dataset.eval()
     with no_grad():
         batches = [dataset[i] for i in range(40)]
-        test = float(np.mean([loss_fn(model(x), y).item() for x, y in batches]))
+        test = float(np.mean([GPTLoss()(model(x), y).item() for x, y in batches]))
     return losses, test
 
 
-def sgd(parameters):
-    return SGDOptimizer(parameters, lr=1.0)
-
-
-def adamw(parameters):
-    return AdamWOptimizer(parameters)
-
-
-def constant(rate):
-    return lambda _: rate
-
-
+OPTIMIZERS = {"SGD": SGDOptimizer, "AdamW": AdamWOptimizer}
 RATES = {"SGD": (0.1, 0.3, 1.0, 3.0, 10.0), "AdamW": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)}
 scores = {}
-for name, make in (("SGD", sgd), ("AdamW", adamw)):
-    scores[name] = [train(make, constant(rate))[1] for rate in RATES[name]]
+for name, make_optimizer in OPTIMIZERS.items():
+    scores[name] = [train(make_optimizer, rate)[1] for rate in RATES[name]]
     pairs = zip(RATES[name], scores[name], strict=True)
     print(f"{name:6} " + "  ".join(f"{rate:g}: {score:.3f}" for rate, score in pairs))
 best = {name: RATES[name][int(np.argmin(scores[name]))] for name in RATES}
 print("最好的学习率：" + "，".join(f"{name} {rate:g}" for name, rate in best.items()))
 
 # %%
-# 两条曲线都是中间低、两头高：太小走得慢，太大走不稳。合适的学习率在两种优化器那里相差很大，
-# 因为 AdamW 的步子不随梯度的大小变，SGD 的步子与梯度成正比。换优化器，学习率要重新找。
+# 两条曲线都是中间低、两头高：太小走得慢，太大走不稳；比均匀地猜（灰线）还差的，画在灰线上。
+# 合适的学习率在两种优化器那里相差很大，因为 AdamW 的步子不随梯度的大小变，SGD 的步子与梯度成正比。
+# 换优化器，学习率要重新找。
 
+uniform = float(np.log(dataset.vocab_size))
 fig, ax = plt.subplots(figsize=(5, 3.4), layout="constrained")
 for name, style in (("SGD", "s--"), ("AdamW", "o-")):
-    ax.semilogx(RATES[name], scores[name], style, label=name)
+    ax.semilogx(RATES[name], np.minimum(scores[name], uniform), style, label=name)
+ax.axhline(uniform, color="gray", linewidth=0.8)
 ax.set_title(f"test loss after {STEPS} steps, constant rate")
 ax.set_xlabel("learning rate")
 ax.set_ylabel("nats per character")
-ax.legend()
+ax.legend(loc="upper left", bbox_to_anchor=(0.02, 0.9))
 plt.show()
 
 # %%
@@ -159,8 +142,8 @@ rates = tuple(best["AdamW"] * factor for factor in (1, 2, 4))
 curves, ends = {}, {}
 for rate in rates:
     warm = WarmupCosineScheduler(rate, total_steps=STEPS, warmup_steps=30, min_lr=rate / 20)
-    for name, rate_at in (("constant", constant(rate)), ("schedule", warm.step)):
-        curves[name, rate], ends[name, rate] = train(adamw, rate_at)
+    for name, schedule in (("constant", None), ("schedule", warm)):
+        curves[name, rate], ends[name, rate] = train(AdamWOptimizer, rate, schedule)
     print(
         f"最高学习率 {rate:.3g}：不变 {ends['constant', rate]:.3f}，"
         f"升温再下降 {ends['schedule', rate]:.3f}"
@@ -168,7 +151,8 @@ for rate in rates:
 for name, title in (("constant", "不变"), ("schedule", "升温再下降")):
     print(f"{title}，最好的一档：{min(ends[name, rate] for rate in rates):.3f}")
 
-fig, axes = plt.subplots(len(rates), 1, figsize=(5, 6.6), sharex=True, layout="constrained")
+fig, axes = plt.subplots(len(rates), 1, figsize=(5, 6.8), sharex=True, layout="constrained")
+fig.suptitle("constant rate and schedule")
 for ax, rate in zip(axes, rates, strict=True):
     for name, style in (("constant", "--"), ("schedule", "-")):
         smooth = np.convolve(curves[name, rate], np.ones(8) / 8, mode="valid")
