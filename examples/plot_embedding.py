@@ -139,13 +139,14 @@ font = chinese_font()
 chosen = dataset.encode("".join(GROUPS.values()))
 if font is None:
     print("  ".join(f"{i} {dataset.itos[i]}" for i in chosen))
+shares = []
 fig, axes = plt.subplots(2, 1, figsize=(5, 8.2), layout="constrained")
 fig.suptitle("character vectors in two dimensions")
 for ax, title, table in zip(
     axes, ("before training", "after training"), (before, after), strict=True
 ):
     points, share = project(table[chosen])
-    print(f"{title}：两个主成分占这些字的方差的 {share:.0%}")
+    shares.append(share)
     points = (points - points.min(axis=0)) / np.ptp(points, axis=0)
     places, start = spread(points), 0
     for color, (name, group) in zip(("C3", "C0", "C2", "C1"), GROUPS.items(), strict=True):
@@ -161,6 +162,7 @@ for ax, title, table in zip(
     ax.margins(0.12)
 axes[1].legend(loc="upper center", bbox_to_anchor=(0.5, -0.02), ncol=2, markerscale=4)
 plt.show()
+print(f"两个主成分占这些字的方差：训练前 {shares[0]:.0%}，训练后 {shares[1]:.0%}")
 
 # %%
 # 有的字离开了自己的组，多半是因为它还有别的用法：“雨”既是“思雨”的末字，也在“下雨”“雨伞”里；“明”也在“明天”里；
