@@ -8,7 +8,7 @@ from gptcore.cli.usage import UsageError
 from gptcore.data import Tokenizer
 from gptcore.errors import DataError, GptcoreError
 from gptcore.models import GPT, load_model, save_model
-from gptcore.serialization import load_json, save_json
+from gptcore.serialization import MANIFEST, is_leftover, load_folder, parse_json
 
 RECORD = "training.json"
 """训练的设置与结果，和模型放在一起；没有它模型也读得出来"""
@@ -50,16 +50,14 @@ def prepare_folder(folder: Path, option: str = "--out") -> bool:
 
 
 def is_model_folder(folder: Path) -> bool:
-    """是不是 `save_model` 写成的文件夹。"""
-    try:
-        config: Any = load_json(folder / "config.json")
-    except DataError:
-        return False
-    return isinstance(config, dict) and cast("dict[str, Any]", config).get("format") == "gptcore"
+    """是不是 `save_model` 写成的文件夹；只有我们中断时留下的临时文件也算。"""
+    if (folder / MANIFEST).is_file():
+        return True
+    return all(is_leftover(path) for path in folder.iterdir())
 
 
 def write_model(folder: Path, model: GPT, tokenizer: Tokenizer, record: dict[str, Any]) -> None:
-    """保存模型、分词器和训练记录。
+    """保存模型、分词器和训练记录，作为一个整体。
 
     Args:
         folder: 文件夹。
@@ -67,8 +65,7 @@ def write_model(folder: Path, model: GPT, tokenizer: Tokenizer, record: dict[str
         tokenizer: 分词器。
         record: 训练的设置与结果。
     """
-    save_model(folder, model, tokenizer)
-    save_json(folder / RECORD, record)
+    save_model(folder, model, tokenizer, {RECORD: record})
 
 
 def open_model(folder: Path) -> tuple[GPT, Tokenizer]:
@@ -81,14 +78,8 @@ def open_model(folder: Path) -> tuple[GPT, Tokenizer]:
         模型与分词器。
 
     Raises:
-        UsageError: 不是模型文件夹。
-        DataError: 文件损坏。
+        DataError: 不是模型文件夹，或者文件损坏。
     """
-    if folder.is_dir() and not (folder / "config.json").is_file():
-        raise UsageError(
-            f"{folder} 不是 gptcore 的模型文件夹，里面没有 config.json；"
-            "请给出 gptcore demo 或 gptcore train 写成的文件夹"
-        )
     try:
         return load_model(folder)
     except GptcoreError:
@@ -102,7 +93,7 @@ def open_model(folder: Path) -> tuple[GPT, Tokenizer]:
 def read_record(folder: Path) -> dict[str, Any]:
     """读训练记录；没有或读不出来时是空的。"""
     try:
-        record: Any = load_json(folder / RECORD)
+        record: Any = parse_json(load_folder(folder, [RECORD])[RECORD], RECORD)
     except DataError:
         return {}
     return cast("dict[str, Any]", record) if isinstance(record, dict) else {}

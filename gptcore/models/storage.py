@@ -1,29 +1,46 @@
 """把训练好的模型存成文件夹，再读回来
 
-一个文件夹三个文件：`model.safetensors`（参数）、`config.json`（模型的设置）、`tokenizer.json`（词表）。
+一个文件夹四个文件：`model.safetensors`（参数）、`config.json`（模型的设置）、`tokenizer.json`（词表），
+以及记着它们 SHA-256 的清单 `manifest.json`。换上清单的那一刻才算保存：中途断电或被杀，原来的模型仍在；
+有一个字节对不上，就不会读进来。
 """
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from gptcore.data import Tokenizer, tokenizer_from_dict
 from gptcore.errors import DataError, DtypeError, GptcoreError
 from gptcore.models.gpt import GPT
-from gptcore.serialization import load_arrays, load_json, save_arrays, save_json
+from gptcore.serialization import (
+    MANIFEST,
+    dump_arrays,
+    dump_json,
+    load_folder,
+    parse_arrays,
+    parse_json,
+    save_folder,
+)
 
-FORMAT_VERSION = 1
+WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.json"
 
 
-def save_model(directory: str | os.PathLike[str], model: GPT, tokenizer: Tokenizer) -> Path:
-    """把模型与分词器存进文件夹；同名的文件会被替换。
+def save_model(
+    directory: str | os.PathLike[str],
+    model: GPT,
+    tokenizer: Tokenizer,
+    records: Mapping[str, Any] | None = None,
+) -> Path:
+    """把模型与分词器存进文件夹；里面原有的模型会被替换，别的文件不动。
 
     Args:
         directory: 文件夹，不存在时建立。
         model: 模型。
         tokenizer: 分词器。
+        records: 一起保存的 JSON 文件，名字与内容，例如训练的记录。
 
     Returns:
         文件夹的路径。
@@ -43,11 +60,14 @@ def save_model(directory: str | os.PathLike[str], model: GPT, tokenizer: Tokeniz
             f"save_model：词表有 {tokenizer.vocab_size} 个词元，模型有 {model.vocab_size} 个；请给出训练时用的分词器"
         )
     folder = Path(directory)
-    save_arrays(folder / "model.safetensors", model.state_dict())
-    save_json(folder / "tokenizer.json", tokenizer.to_dict())
-    save_json(
-        folder / "config.json",
-        {"format": "gptcore", "version": FORMAT_VERSION, "model": model.config},
+    save_folder(
+        folder,
+        {
+            WEIGHTS: dump_arrays(model.state_dict()),
+            CONFIG: dump_json(model.config),
+            TOKENIZER: dump_json(tokenizer.to_dict()),
+            **{name: dump_json(value) for name, value in (records or {}).items()},
+        },
     )
     return folder
 
@@ -71,25 +91,28 @@ def load_model(directory: str | os.PathLike[str]) -> tuple[GPT, Tokenizer]:
         raise DataError(
             f"没有文件夹 {folder}；请给出 save_model、gptcore train --out 或 gptcore demo 写成的文件夹"
         )
-    config = load_json(folder / "config.json")
-    if not isinstance(config, dict) or "format" not in config:
-        raise DataError(f'{folder / "config.json"} 不是 gptcore 的设置：缺少 "format"')
-    settings = cast("dict[str, Any]", config)
-    if (settings["format"], settings.get("version")) != ("gptcore", FORMAT_VERSION):
+    if not (folder / MANIFEST).is_file():
         raise DataError(
-            f"{folder} 的格式是 {settings['format']} 版本 {settings.get('version')}，"
-            f"这里只认识 gptcore 版本 {FORMAT_VERSION}；如果由更新的 gptcore 写成，请升级"
+            f"{folder} 不是 gptcore 的模型文件夹，里面没有 {MANIFEST}；"
+            "请给出 save_model、gptcore train --out 或 gptcore demo 写成的文件夹"
         )
+    files = load_folder(folder, (WEIGHTS, CONFIG, TOKENIZER))
     try:
-        model = GPT(**settings["model"], rng=np.random.default_rng(0))  # 不动全局的随机状态
-        tokenizer = tokenizer_from_dict(load_json(folder / "tokenizer.json"))
-        model.load_state_dict(load_arrays(folder / "model.safetensors"))
+        config = parse_json(files[CONFIG], folder / CONFIG)
+        model = GPT(**config, rng=np.random.default_rng(0))  # 不动全局的随机状态
+        arrays = parse_arrays(files[WEIGHTS], folder / WEIGHTS)
+        for dtype in {array.dtype for array in arrays.values()}:  # 保存时是什么类型，读回来还是
+            model.astype(dtype)
+        model.load_state_dict(arrays)
+        tokenizer = tokenizer_from_dict(parse_json(files[TOKENIZER], folder / TOKENIZER))
     except DataError:
         raise
-    except (GptcoreError, KeyError, TypeError) as error:
-        raise DataError(f"{folder} 的文件不完整、被改动过，或不是同一次保存的：{error}") from error
+    except (GptcoreError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise DataError(
+            f"{folder} 里的文件彼此不符：{error}；请换回原来的文件，或重新保存"
+        ) from error
     if tokenizer.vocab_size != model.vocab_size:
         raise DataError(
-            f"{folder}：词表有 {tokenizer.vocab_size} 个词元，模型有 {model.vocab_size} 个；文件不是同一次保存的"
+            f"{folder}：词表有 {tokenizer.vocab_size} 个词元，模型有 {model.vocab_size} 个；请重新保存"
         )
     return model, tokenizer

@@ -172,7 +172,7 @@ def test_empty_prompt(cli: Cli, model_folder: Path) -> None:
 
 @pytest.mark.parametrize("command", ["generate", "info"])
 def test_not_a_model_folder(cli: Cli, tmp_path: Path, command: str) -> None:
-    assert_error(cli(command, tmp_path), str(tmp_path), "没有 config.json", "gptcore train")
+    assert_error(cli(command, tmp_path), str(tmp_path), "没有 manifest.json", "gptcore train")
 
 
 def test_a_file_instead_of_a_model_folder(cli: Cli, text_file: Path) -> None:
