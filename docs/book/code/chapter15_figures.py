@@ -189,7 +189,7 @@ def stream_figure():
         parts.append(curve(points, color, dash))
         parts.append(text(right + 8, points[-1][1] + 5, label, color, size=14))
         if dash:
-            parts.append(text(right + 8, points[-1][1] + 25, "缩小残差分支", color, size=14))
+            parts.append(text(right + 8, points[-1][1] + 25, "缩小残差支路", color, size=14))
     title = (
         "残差流的方差随深度的变化，纵轴是对数：没有归一化时近似成指数增长，有层归一化时近似成正比"
     )
@@ -246,12 +246,12 @@ NAMES = {
     "layer": ("层归一化", "a"),
     "rms": ("RMSNorm", "d"),
     "none": ("没有归一化", "b"),
-    "none_shrunk": ("没有，缩小分支", "c"),
+    "none_shrunk": ("没有，缩小支路", "c"),
 }
 
 
 def ablation_figure():
-    left, right, low, high = 140, 464, 1.72, 1.92
+    left, right, low, high = 140, 464, 1.76, 1.92
     rows = {name: read(name) for _, name, _, _ in PANELS}
 
     def at(loss):

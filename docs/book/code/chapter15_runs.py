@@ -71,13 +71,17 @@ def swap_normalization(model, make):
 # --8<-- [end:swap]
 
 
+# --8<-- [start:shrink]
 def shrink_branches(model):
-    """残差分支的最后一个权重乘以 1/√(分支数)，GPT-2 的做法"""
+    """每条残差支路最后的权重乘以 1/√(支路数)，GPT-2 初始化的做法"""
     scale = 1 / math.sqrt(2 * len(model.transformers))
     for transformer in model.transformers:
         transformer.attention.output.weight.data *= scale
         transformer.feed_forward.output.weight.data *= scale
     return model
+
+
+# --8<-- [end:shrink]
 
 
 def build(norm, blocks, seed, vocab_size=65):
@@ -248,7 +252,7 @@ NAMES = {
     "layer": "层归一化",
     "rms": "RMSNorm",
     "none": "没有",
-    "none_shrunk": "没有，缩小残差分支",
+    "none_shrunk": "没有，缩小支路",
 }
 
 
