@@ -29,7 +29,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     except ResultError as error:
         from mkdocs.exceptions import PluginError
 
-        raise PluginError(f"{page.file.src_uri}：{error}") from error
+        raise PluginError(f"{error}（{page.file.src_uri}）") from error
 
 
 def fill(markdown: str, folder: Path = RESULTS) -> str:
