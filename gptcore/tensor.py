@@ -32,6 +32,7 @@ class Tensor(NumPyProtocols):
     """带梯度的多维数组。
 
     列表与 Python 数变成 `DTYPE`（float32）；NumPy 数组保持自己的类型，也不复制；`range` 变成 int64。
+    浮点数只有 float32 与 float64：float16 的和与平方很快就溢出，请先 `astype(np.float32)`。
     整数张量保持整数，不参与求导。整数列表虽然变成浮点数，仍可以当词元编号或标签用（`integral` 为真）。
     `==` 比的是“是不是同一个张量”，比数值请用 `x.data`。
 
@@ -48,7 +49,7 @@ class Tensor(NumPyProtocols):
         integral: 数值是否来自整数。
 
     Raises:
-        DtypeError: `data` 不是数，或者要求整数张量有梯度。
+        DtypeError: `data` 不是数，是别的浮点类型，或者要求整数张量有梯度。
 
     Example:
         >>> x = Tensor(1.0)
@@ -119,10 +120,12 @@ class Tensor(NumPyProtocols):
 
         用来给一个大参数的各段起名字，例如合并的查询、键、值矩阵。
         """
-        if not self.is_leaf or not self.ndim or not 0 <= start <= stop <= len(self):
+        given: tuple[Any, Any] = start, stop
+        whole = all(isinstance(i, int | np.integer) for i in given)
+        if not self.is_leaf or not self.ndim or not whole or not 0 <= start <= stop <= len(self):
             raise ShapeError(
                 f"rows：要的是参数的第 {start} 到 {stop} 行，这里的形状是 {self.shape}；"
-                "行数要在范围之内；由别的张量算出来的，请用下标 x[start:stop]"
+                "行号要是范围之内的整数；由别的张量算出来的，请用下标 x[start:stop]"
             )
         return _Rows(self, start, stop)
 
@@ -173,7 +176,8 @@ class Tensor(NumPyProtocols):
             (a, b),
             lambda dy: (
                 ar.unbroadcast(dy / y, x.shape) if a.requires_grad else None,
-                ar.unbroadcast(-dy * x / (y * y), y.shape) if b.requires_grad else None,
+                # 先除后乘：y 很大或很小时，y * y 会溢出或变成零
+                ar.unbroadcast(-dy * (x / y) / y, y.shape) if b.requires_grad else None,
             ),
         )
 
@@ -190,18 +194,13 @@ class Tensor(NumPyProtocols):
 
     def __pow__(self, exponent: Any) -> Tensor:
         n = convert.to_exponent(exponent)
-        x = (
-            self.data
-            if n >= 0 and isinstance(n, int) and self.dtype.kind != "b"
-            else self._floats()
-        )
+        x = self._whole() if n >= 0 and isinstance(n, int) else self._floats()
         return Tensor(ar.power_forward(x, n)).record(
             (self,), lambda dy: (ar.power_backward(dy, x, n),)
         )
 
     def __neg__(self) -> Tensor:
-        x = self._floats() if self.dtype.kind == "b" else self.data
-        return Tensor(-x).record((self,), lambda dy: (-dy,))
+        return Tensor(-self._whole()).record((self,), lambda dy: (-dy,))
 
     def __radd__(self, other: Any) -> Tensor:
         return self + other
@@ -223,6 +222,10 @@ class Tensor(NumPyProtocols):
     def _floats(self) -> Array:
         """数值；整数的函数值是小数，先变成 `DTYPE`。"""
         return self.data if self.dtype.kind == "f" else self.data.astype(DTYPE)
+
+    def _whole(self) -> Array:
+        """数值；整数变成 int64，窄的类型一乘方、一变号就装不下了。"""
+        return self.data if self.dtype.kind == "f" else convert.to_int64(self.data)
 
     def exp(self) -> Tensor:
         r"""$y = e^x$，$\mathrm{d}x = y\,\mathrm{d}y$"""

@@ -39,7 +39,7 @@ UNARY: dict[str, tuple[Any, float, float]] = {
     "pow-1.5": (lambda x: x ** np.float32(-1.5), 0.4, 2),
     "rsub": (lambda x: 2 - x, -2, 2),
     "rdiv": (lambda x: 2 / x, 0.4, 2),
-    "astype": (lambda x: x.astype(np.longdouble).astype(np.float64), -2, 2),
+    "astype": (lambda x: x.astype(">f8").astype(np.float64), -2, 2),
     "T": (lambda x: x.T * 1, -2, 2),
 }
 

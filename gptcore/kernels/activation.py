@@ -11,6 +11,8 @@ c = \sqrt{2/\pi},\ a = 0.044715$$
 
 $$\frac{\mathrm{d}y}{\mathrm{d}x} = s + x\cdot 2s(1-s)\,u' = s + y\,(1-s)\cdot 2u'$$
 
+$|x|>10$ 时，$s$ 已经恰好是 0 或 1（float64 也是），$u$ 与 $u'$ 是多少都不影响结果，
+所以 $x^2$ 截到 $10^4$，以免溢出成无穷，乘以 0 得到 NaN。
 导数在前向时顺便算好，那时 $x$、$s$、$y$ 都还在缓存里；反向只剩一次乘法，$x$ 也不必保存。
 乘方一律写成乘法：float32 的 `x ** 3` 会调用通用的 `pow`，慢十几倍。
 """
@@ -23,6 +25,8 @@ from gptcore.kernels.array import BLOCK, Array
 
 _C = math.sqrt(2 / math.pi)
 _CA = _C * 0.044715
+_LARGE = 1e4
+"""$x^2$ 的上限"""
 
 
 def relu_forward(x: Array) -> Array:
@@ -63,24 +67,27 @@ def _gelu(x: Array, derivative: Array | None) -> Array:
     y = np.empty(x.shape, x.dtype)
     xs, ys = np.ascontiguousarray(x).reshape(-1), y.reshape(-1)
     scratch = np.empty((2, min(BLOCK // 2, x.size)), x.dtype)
-    for start in range(0, x.size, BLOCK // 2):
-        part = slice(start, min(start + BLOCK // 2, x.size))
-        xb, yb = xs[part], ys[part]
-        square, s = scratch[0, : len(xb)], scratch[1, : len(xb)]
-        np.multiply(xb, xb, out=square)
-        np.multiply(square, _CA, out=s)
-        s += _C
-        s *= xb  # u = (c a x² + c) x
-        np.tanh(s, out=s)
-        s *= 0.5
-        s += 0.5
-        np.multiply(xb, s, out=yb)
-        if derivative is not None:
-            d = derivative.reshape(-1)[part]
-            square *= 6 * _CA
-            square += 2 * _C  # 2u'
-            square *= yb
-            np.subtract(1, s, out=d)
-            d *= square
-            d += s
+    with np.errstate(over="ignore"):  # 平方与立方溢出成无穷，不影响结果
+        for start in range(0, x.size, BLOCK // 2):
+            part = slice(start, min(start + BLOCK // 2, x.size))
+            xb, yb = xs[part], ys[part]
+            square, s = scratch[0, : len(xb)], scratch[1, : len(xb)]
+            np.multiply(xb, xb, out=square)
+            if np.maximum.reduce(square) > _LARGE:  # 求最大值比逐个截断快得多
+                np.minimum(square, _LARGE, out=square)
+            np.multiply(square, _CA, out=s)
+            s += _C
+            s *= xb  # u = (c a x² + c) x
+            np.tanh(s, out=s)
+            s *= 0.5
+            s += 0.5
+            np.multiply(xb, s, out=yb)
+            if derivative is not None:
+                d = derivative.reshape(-1)[part]
+                square *= 6 * _CA
+                square += 2 * _C  # 2u'
+                np.subtract(1, s, out=d)
+                d *= yb  # 先乘 y：|x| 很大时，y 与 1 − s 必有一个是 0
+                d *= square
+                d += s
     return y

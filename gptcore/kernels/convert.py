@@ -8,6 +8,9 @@ import numpy as np
 from gptcore.errors import ArgumentError, DtypeError, ShapeError
 from gptcore.kernels.array import Array
 
+FLOATS = "fd"
+"""支持的浮点类型：float32 与 float64。float16 的和与平方很快就溢出，算出来的是错的。"""
+
 
 def to_array(data: Any, dtype: Any) -> tuple[Array, bool]:
     """变成数组，并说明数值是否来自整数。
@@ -20,7 +23,7 @@ def to_array(data: Any, dtype: Any) -> tuple[Array, bool]:
         数组，以及数值是否来自整数。
 
     Raises:
-        DtypeError: 数据不是数。
+        DtypeError: 数据不是数，或者是 float32 与 float64 以外的浮点数。
         ShapeError: 列表各行长短不一。
     """
     if type(data) is np.ndarray:
@@ -32,11 +35,25 @@ def to_array(data: Any, dtype: Any) -> tuple[Array, bool]:
             raise ShapeError("Tensor：列表各行的长度不同，不能成为数组；请补齐或截断") from error
     kind = array.dtype.kind
     if kind not in "fiub":
-        raise DtypeError(f"Tensor：数据必须是数，这里的类型是 {array.dtype}：{str(data)[:60]}")
+        raise DtypeError(_not_numbers(data, array.dtype))
     integral = kind != "f" or (array.size == 0 and isinstance(data, list))
-    if dtype is None or isinstance(data, np.ndarray | np.generic | range):
-        return array, integral
-    return array.astype(dtype, copy=False), integral
+    if dtype is not None and not isinstance(data, np.ndarray | np.generic | range):
+        array = array.astype(dtype, copy=False)
+    if kind == "f" and array.dtype.char not in FLOATS:
+        raise DtypeError(
+            f"Tensor：浮点数只支持 float32 与 float64，这里是 {array.dtype}；请先转换，例如 array.astype(np.float32)"
+        )
+    return array, integral
+
+
+def _not_numbers(data: Any, dtype: np.dtype[Any]) -> str:
+    remedy = (
+        "文本请先用分词器编码，例如 dataset.encode(text)"
+        if dtype.kind in "US"
+        else "请给出数、列表或数组，例如 Tensor([1.0, 2.0])"
+    )
+    given = "None" if data is None else f"{str(data)[:60]!r}（类型 {dtype}）"
+    return f"Tensor：数据必须是数，这里是 {given}；{remedy}"
 
 
 def to_dtype(operation: str, dtype: Any) -> np.dtype[Any]:
@@ -47,7 +64,7 @@ def to_dtype(operation: str, dtype: Any) -> np.dtype[Any]:
         dtype: 类型或它的名字，例如 `np.float64`、`"float32"`。
 
     Raises:
-        DtypeError: 不是整数、布尔或实数类型。
+        DtypeError: 不是整数、布尔、float32 或 float64。
     """
     try:
         result: np.dtype[Any] = np.dtype(dtype)
@@ -55,9 +72,9 @@ def to_dtype(operation: str, dtype: Any) -> np.dtype[Any]:
         raise DtypeError(
             f"{operation}：不认识类型 {dtype!r}；请写 np.float32、np.float64 或 np.int64"
         ) from error
-    if result.kind not in "fiub":
+    if result.kind not in "fiub" or (result.kind == "f" and result.char not in FLOATS):
         raise DtypeError(
-            f"{operation}：类型 {result} 不是实数；请写 np.float32、np.float64 或 np.int64"
+            f"{operation}：不支持类型 {result}；请写 np.float32、np.float64 或 np.int64"
         )
     return result
 
@@ -86,20 +103,25 @@ def to_exponent(value: Any) -> int | float:
 
     Raises:
         DtypeError: 不是数。
+        ArgumentError: 大得不能成为浮点数。
     """
     if not isinstance(value, int | float | np.integer | np.floating):
         raise DtypeError(
             f"乘方 **：指数必须是一个数，这里是 {type(value).__name__}；"
             "指数是张量时请写成 (x.log() * n).exp()"
         )
-    exponent = float(cast("float", value))
+    try:
+        exponent = float(cast("float", value))
+    except OverflowError as error:
+        raise ArgumentError("乘方 **：指数太大，不能成为浮点数；请用例如 x ** 2") from error
     return int(exponent) if exponent.is_integer() and abs(exponent) < 2**31 else exponent
 
 
 def unify(x: Array, y: Array) -> tuple[Array, Array]:
-    """统一两个操作数的类型：0 维的跟随另一个，整数跟随浮点数，其余由 NumPy 决定。
+    """统一两个操作数的类型：整数跟随浮点数，浮点数里 0 维的跟随另一个，整数之间取 int64。
 
-    NumPy 2 会让 float32 数组与 float64 的 0 维数组得到 float64；在这里结果仍是 float32。布尔值当作整数。
+    NumPy 2 会让 float32 数组与 float64 的 0 维数组得到 float64；在这里结果仍是 float32。布尔值当作整数，
+    Python 整数当作 int64：uint8 的张量加 300 得到 int64，不会绕回。
     """
     if x.dtype.kind == "b":
         x = x.astype(np.int64)
@@ -108,11 +130,26 @@ def unify(x: Array, y: Array) -> tuple[Array, Array]:
     if x.dtype == y.dtype:
         return x, y
     x_floats, y_floats = x.dtype.kind == "f", y.dtype.kind == "f"
+    if not x_floats and not y_floats:
+        return to_int64(x), to_int64(y)
     if (x_floats and not y_floats) or (x_floats == y_floats and x.ndim and not y.ndim):
         return x, y.astype(x.dtype)
     if (y_floats and not x_floats) or (x_floats == y_floats and y.ndim and not x.ndim):
         return x.astype(y.dtype), y
     return x, y
+
+
+def to_int64(x: Array) -> Array:
+    """整数数组变成 int64。
+
+    Raises:
+        ArgumentError: uint64 里有装不下的数。
+    """
+    if x.dtype.kind == "u" and x.dtype.itemsize == 8 and x.size and int(x.max()) >= 2**63:
+        raise ArgumentError(
+            f"整数运算：{int(x.max())} 超出 int64 的范围；请先转换成浮点数，例如 x.astype(np.float64)"
+        )
+    return x.astype(np.int64, copy=False)
 
 
 def broadcastable(s: tuple[int, ...], t: tuple[int, ...]) -> bool:
@@ -165,7 +202,7 @@ def axis_tuple(operation: str, axis: Any, shape: tuple[int, ...]) -> tuple[int, 
     whole = all(isinstance(a, int | np.integer) and not isinstance(a, bool) for a in axes)
     if not whole or not all(-n <= a < n for a in axes) or len({a % n for a in axes}) < len(axes):
         known = f"可以是 {-n} 到 {n - 1} 的整数，不能重复" if n else "不能指定，它是 0 维的"
-        raise ShapeError(f"{operation}：没有轴 axis={axis}；形状 {shape} 的轴{known}")
+        raise ShapeError(f"{operation}：没有轴 axis={axis!r}；形状 {shape} 的轴{known}")
     return tuple(int(a) % n for a in axes)
 
 

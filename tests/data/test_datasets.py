@@ -47,10 +47,10 @@ def numbers(n: int) -> tuple[list[list[int]], list[float]]:
 
 
 def test_lists_become_arrays() -> None:
-    dataset = Pairs(numbers(3), (np.zeros((1, 2), np.float64), np.ones(1, np.float16)))
+    dataset = Pairs(numbers(3), (np.zeros((1, 2), np.float64), np.ones(1, np.float32)))
     x, y = dataset.train_data
     assert (x.dtype, y.dtype) == (np.int64, DTYPE)
-    assert [a.dtype for a in dataset.test_data] == [np.float64, np.float16]
+    assert [a.dtype for a in dataset.test_data] == [np.float64, np.float32]
     dataset = Pairs((Tensor([1, 2]), Tensor([0.5, 1.5])), ([True], [1]))
     assert [a.dtype for a in dataset.train_data] == [np.int64, DTYPE]
     assert [a.dtype for a in dataset.test_data] == [np.bool_, np.int64]
