@@ -16,7 +16,7 @@ Start = Callable[..., Visit]
     ("query", "place"),
     [
         ("层归一化", r"api/layers/#gptcore\.layers\.LayerNorm$|book/chapter15/"),
-        ("注意力", r"api/models/#gptcore\.models\.GPTAttention|book/chapter1[1-5]/"),
+        ("注意力", r"api/models/#gptcore\.models\.GPTAttention|book/chapter1[1-5]/|plot_heads/"),
         ("词向量", r"glossary/|book/chapter07/"),
         ("LayerNorm", r"api/layers/#gptcore\.layers\.LayerNorm$"),
         ("clip_grad_norm", r"api/optim/#gptcore\.optim\.Optimizer\.clip_grad_norm$"),
@@ -42,10 +42,12 @@ def test_copy_button(visit: Start) -> None:
     page = visit("quickstart/").page
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     block = page.locator("div.highlight", has_text="pip install").first
+    code = block.locator("code").inner_text().strip()
+    assert "pip install" in code
     block.hover()
     block.get_by_role("button").first.click()
     page.locator(".md-dialog--active").wait_for()
-    assert page.evaluate("navigator.clipboard.readText()").strip() == "pip install ."
+    assert page.evaluate("navigator.clipboard.readText()").strip() == code
 
 
 def test_dark_mode(visit: Start) -> None:
