@@ -4,6 +4,8 @@
 它们同时是 `ValueError` 或 `TypeError`（或 `RuntimeError`）的子类，按标准类型捕获也可以。
 """
 
+import errno
+
 
 class GptcoreError(Exception):
     """gptcore 主动抛出的所有错误的共同基类。"""
@@ -31,3 +33,38 @@ class GraphError(GptcoreError, RuntimeError):
 
 class RangeError(ArgumentError, IndexError):
     """编号或下标越界；它也是 `IndexError`，所以 `for` 循环能正常结束。"""
+
+
+_REASONS = {
+    "ENOENT": "文件不存在",
+    "EISDIR": "它是文件夹",
+    "ENOTDIR": "路径中间有一段不是文件夹",
+    "EEXIST": "路径中间有一段不是文件夹",
+    "EACCES": "没有权限",
+    "EPERM": "没有权限",
+    "EROFS": "磁盘是只读的",
+    "ENOSPC": "磁盘满了",
+    "EDQUOT": "超出了磁盘配额",
+    "EFBIG": "文件太大",
+    "EIO": "读写设备时出错",
+    "EBUSY": "它正被占用",
+    "ENAMETOOLONG": "名字太长",
+    "ELOOP": "符号链接绕成了圈",
+    "EMFILE": "打开的文件太多",
+    "ENFILE": "打开的文件太多",
+    "ENXIO": "没有这个设备",
+    "EINVAL": "系统不接受这个操作",
+}
+
+
+def system_reason(error: OSError) -> str:
+    """操作系统报告的错误，常见的说成中文。
+
+    Args:
+        error: 读写文件时的错误。
+
+    Returns:
+        原因，例如“磁盘满了”；不常见的是系统自己的说法。
+    """
+    name = errno.errorcode.get(error.errno or 0, "")
+    return _REASONS.get(name, error.strerror or str(error))

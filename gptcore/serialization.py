@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from gptcore.errors import DataError
+from gptcore.errors import DataError, system_reason
 from gptcore.files import atomic_write
 from gptcore.kernels.array import Array
 
@@ -40,7 +40,7 @@ def write_bytes(path: Path, content: bytes) -> None:
         atomic_write(path, content)
     except OSError as error:
         raise DataError(
-            f"不能写入 {path}：{_reason(error)}；请换一个可写的位置，或检查磁盘空间"
+            f"不能写入 {path}：{system_reason(error)}；请换一个可写的位置，或检查磁盘空间"
         ) from error
 
 
@@ -53,7 +53,7 @@ def read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise DataError(f"不能读取 {path}：{_reason(error)}；请检查路径") from error
+        raise DataError(f"不能读取 {path}：{system_reason(error)}；请检查路径") from error
 
 
 def dump_json(value: Any) -> bytes:
@@ -144,7 +144,7 @@ def save_folder(folder: Path, files: Mapping[str, bytes]) -> None:
         _sweep(folder)
     except OSError as error:
         raise DataError(
-            f"不能写入 {folder}：{_reason(error)}；也许另一个进程正在写同一个文件夹，请换一个位置"
+            f"不能写入 {folder}：{system_reason(error)}；也许另一个进程正在写同一个文件夹，请换一个位置"
         ) from error
 
 
@@ -204,14 +204,3 @@ def _verified(folder: Path, name: str, entries: Any) -> bytes:
 def is_leftover(path: Path) -> bool:
     """是不是写到一半中断留下的临时文件。"""
     return path.name.startswith(".") and path.suffix in {".new", ".tmp"}
-
-
-def _reason(error: OSError) -> str:
-    reasons: dict[type[OSError], str] = {
-        FileNotFoundError: "文件不存在",
-        IsADirectoryError: "它是文件夹",
-        NotADirectoryError: "路径中间有一段不是文件夹",
-        FileExistsError: "路径中间有一段不是文件夹",
-        PermissionError: "没有权限",
-    }
-    return reasons.get(type(error), error.strerror or str(error))

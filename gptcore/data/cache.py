@@ -4,6 +4,8 @@ import hashlib
 import os
 from pathlib import Path
 
+from gptcore.errors import DataError
+
 
 def folder_from_environment(name: str) -> Path | None:
     """读出环境变量里的文件夹。
@@ -13,9 +15,33 @@ def folder_from_environment(name: str) -> Path | None:
 
     Returns:
         文件夹路径，开头的 `~` 换成主目录；变量没有设置或为空时是 None。
+
+    Raises:
+        DataError: 开头的 `~` 或 `~用户` 找不到主目录。
     """
     value = os.environ.get(name, "").strip()
-    return Path(value).expanduser() if value else None
+    return expand(value, name) if value else None
+
+
+def expand(value: str, name: str) -> Path:
+    """把开头的 `~` 换成主目录。
+
+    Args:
+        value: 路径。
+        name: 它来自哪个环境变量，写进消息。
+
+    Returns:
+        展开之后的路径。
+
+    Raises:
+        DataError: 找不到主目录。
+    """
+    try:
+        return Path(value).expanduser()
+    except RuntimeError:
+        raise DataError(
+            f"环境变量 {name} 是 {value!r}，找不到其中 {Path(value).parts[0]} 的主目录；请写成完整的路径"
+        ) from None
 
 
 def cache_dir() -> Path:

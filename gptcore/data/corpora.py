@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gptcore.data.cache import cache_dir, file_sha256, folder_from_environment
+from gptcore.data.cache import cache_dir, expand, file_sha256, folder_from_environment
 from gptcore.data.text import read_text
 from gptcore.errors import DataError
 from gptcore.files import atomic_write
@@ -188,7 +188,7 @@ def _fetch(address: str, folder: Path) -> Path:
 def _local_path(address: str) -> Path | None:
     """镜像是本机路径或 file: 地址时，返回它的路径。"""
     if "://" not in address:
-        return Path(address).expanduser()
+        return expand(address, "GPTCORE_MIRROR")
     parts = urlsplit(address)
     if parts.scheme != "file":
         return None
