@@ -16,7 +16,7 @@ import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from gptcore.cli.folders import prepare_folder, write_model
+from gptcore.cli.folders import OutputFolder, next_command
 from gptcore.cli.progress import fit
 from gptcore.cli.records import record
 from gptcore.cli.scoring import bigram_loss, held_out_loss, uniform_loss, unigram_loss
@@ -116,15 +116,17 @@ def run_demo(out: Path, terminal: Terminal, settings: DemoSettings | None = None
     """
     settings = settings or DemoSettings()
     start = time.perf_counter()
-    if prepare_folder(out):
-        terminal.say(f"{out} 里已有一个模型，训练完会替换它")
-    with blas_threads(settings.threads):
-        result = _run(out, terminal, settings, start)
+    with OutputFolder(out) as output, blas_threads(settings.threads):
+        if output.replaces:
+            terminal.say(f"{out} 里已有一个模型，训练完会替换它")
+        result = _run(output, terminal, settings, start)
     report(terminal, out, settings, result)
     return result
 
 
-def _run(out: Path, terminal: Terminal, settings: DemoSettings, start: float) -> DemoResult:
+def _run(
+    output: OutputFolder, terminal: Terminal, settings: DemoSettings, start: float
+) -> DemoResult:
     rng = np.random.default_rng(settings.seed)
     dataset = CharDataset(
         corpus_path("stories"), settings.batch_size, settings.context_size, split=0.95
@@ -185,7 +187,7 @@ def _run(out: Path, terminal: Terminal, settings: DemoSettings, start: float) ->
         seconds=time.perf_counter() - start,
         steps_per_second=settings.steps / max(seconds, 1e-9),
     )
-    write_model(out, model, dataset.tokenizer, _record(settings, result))
+    output.save(model, dataset.tokenizer, _record(settings, result))
     return result
 
 
@@ -245,7 +247,7 @@ def report(terminal: Terminal, out: Path, settings: DemoSettings, result: DemoRe
         f"共 {result.seconds:.0f} 秒"
     )
     terminal.say(f"模型存在 {out}，接着写：")
-    terminal.command(f"gptcore generate {quoted(out)} --prompt {opening(result.sample)}")
+    terminal.command(next_command(out, result.sample))
 
 
 def introduce(
@@ -267,15 +269,3 @@ def introduce(
         f"上下文 {c['context_size']}"
     )
     terminal.say(f"参数：{model.num_parameters:,} 个；BLAS 线程数 {threads}")
-
-
-def opening(sample: str) -> str:
-    """样本里第一篇故事的开头两个字，用作续写的提示。"""
-    lines = [line for line in sample.split("\n") if len(line) > 1]
-    return lines[0][:2] if lines else "小"
-
-
-def quoted(path: Path) -> str:
-    """命令里的路径；有空格时加引号。"""
-    text = str(path)
-    return f'"{text}"' if any(c.isspace() for c in text) else text

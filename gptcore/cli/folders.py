@@ -1,12 +1,16 @@
 """模型文件夹：写之前检查，读的时候说清楚哪里不对"""
 
+import os
+import shlex
+import subprocess
 import tempfile
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from gptcore.cli.usage import UsageError
 from gptcore.data import Tokenizer
-from gptcore.errors import DataError, GptcoreError
+from gptcore.errors import DataError, GptcoreError, system_reason
 from gptcore.models import GPT, load_model, save_model
 from gptcore.serialization import MANIFEST, is_leftover, load_folder, parse_json
 
@@ -14,58 +18,90 @@ RECORD = "training.json"
 """训练的设置与结果，和模型放在一起；没有它模型也读得出来"""
 
 
-def prepare_folder(folder: Path, option: str = "--out") -> bool:
-    """训练之前检查模型能不能存进这个文件夹，不存在就建立。
+class OutputFolder:
+    """训练的结果存在哪里：`with` 开始时检查，训练完用 `save` 保存。
 
-    只有空文件夹和 gptcore 自己写的模型文件夹可以写：别的东西不覆盖。
+    只有空文件夹和 gptcore 自己写的模型文件夹可以写，别的东西不覆盖。不存在的文件夹会建立；
+    没有保存成，就不留下空的。
 
     Args:
         folder: 文件夹。
         option: 选项名，写进消息。
 
-    Returns:
-        里面是否已有模型，保存时会被替换。
+    Attributes:
+        replaces: 里面是否已有模型，保存时会被替换。
 
     Raises:
-        UsageError: 它是文件，装着别的东西，或者不可写。
+        UsageError: 进入 `with` 时，它是文件，装着别的东西，或者不可写。
     """
-    try:
+
+    def __init__(self, folder: Path, option: str = "--out") -> None:
+        self.folder, self.option = folder, option
+        self.replaces = False
+        self._created: list[Path] = []
+        self._saving = False
+
+    def __enter__(self) -> Self:
+        try:
+            self._prepare()
+        except OSError as error:
+            self._remove_empty()
+            raise UsageError(
+                f"{self.option}：不能写入文件夹 {self.folder}（{system_reason(error)}）；"
+                f"请用 {self.option} 换一个可写的位置"
+            ) from error
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._remove_empty()
+        if isinstance(error, KeyboardInterrupt):
+            kept = "，原来的模型没有改动" if self.replaces else ""
+            complete = (
+                "原来的模型，或者完整的新模型" if self.replaces else "完整的模型，或者什么也没有"
+            )
+            saving = f"正在保存：{self.folder} 里是{complete}"
+            error.add_note(saving if self._saving else "没有保存模型" + kept)
+
+    def save(self, model: GPT, tokenizer: Tokenizer, record: dict[str, Any]) -> None:
+        """保存模型、分词器和训练记录，作为一个整体。
+
+        Args:
+            model: 模型。
+            tokenizer: 分词器。
+            record: 训练的设置与结果。
+        """
+        self._saving = True
+        save_model(self.folder, model, tokenizer, {RECORD: record})
+
+    def _prepare(self) -> None:
+        folder = self.folder
         if folder.exists() and not folder.is_dir():
-            raise UsageError(f"{option}：{folder} 是一个文件；请换一个文件夹的名字")
+            raise UsageError(f"{self.option}：{folder} 是一个文件；请换一个文件夹的名字")
+        self._created = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
-        replaces = any(folder.iterdir())
+        self.replaces = is_model_folder(folder)
+        if not self.replaces and not all(is_leftover(path) for path in folder.iterdir()):
+            raise UsageError(
+                f"{self.option}：{folder} 里有别的文件，又不是 gptcore 的模型文件夹，不会覆盖它；"
+                f"请用 {self.option} 换一个新的或空的文件夹"
+            )
         with tempfile.TemporaryFile(dir=folder):
             pass
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise UsageError(
-            f"{option}：不能写入文件夹 {folder}（{reason}）；请用 {option} 换一个可写的位置"
-        ) from error
-    if replaces and not is_model_folder(folder):
-        raise UsageError(
-            f"{option}：{folder} 里有别的文件，又不是 gptcore 的模型文件夹，不会覆盖它；"
-            f"请用 {option} 换一个新的或空的文件夹"
-        )
-    return replaces
+
+    def _remove_empty(self) -> None:
+        """删去我们建立的空文件夹；不空的删不掉。"""
+        for path in self._created:
+            with suppress(OSError):
+                path.rmdir()
 
 
 def is_model_folder(folder: Path) -> bool:
-    """是不是 `save_model` 写成的文件夹；只有我们中断时留下的临时文件也算。"""
-    if (folder / MANIFEST).is_file():
-        return True
-    return all(is_leftover(path) for path in folder.iterdir())
-
-
-def write_model(folder: Path, model: GPT, tokenizer: Tokenizer, record: dict[str, Any]) -> None:
-    """保存模型、分词器和训练记录，作为一个整体。
-
-    Args:
-        folder: 文件夹。
-        model: 模型。
-        tokenizer: 分词器。
-        record: 训练的设置与结果。
-    """
-    save_model(folder, model, tokenizer, {RECORD: record})
+    """是不是 `save_model` 写成的文件夹；别的程序也有叫 `manifest.json` 的文件。"""
+    try:
+        load_folder(folder, ())
+    except DataError:
+        return False
+    return (folder / MANIFEST).is_file()
 
 
 def open_model(folder: Path) -> tuple[GPT, Tokenizer]:
@@ -97,3 +133,40 @@ def read_record(folder: Path) -> dict[str, Any]:
     except DataError:
         return {}
     return cast("dict[str, Any]", record) if isinstance(record, dict) else {}
+
+
+def next_command(folder: Path, text: str) -> str:
+    """从训练好的模型接着写的命令，可以照抄到命令行上运行。
+
+    Args:
+        folder: 模型文件夹。
+        text: 模型认得的一段文字；提示取自其中，是第一篇的开头两个字。
+
+    Returns:
+        命令。
+    """
+    name = str(folder)
+    command = f"gptcore generate {quoted('./' + name if name.startswith('-') else name)}"
+    lines = [line.strip() for line in text.split("\n")]
+    starts = [line[:2] for line in lines if len(line) > 1] or [line for line in lines if line]
+    if not starts:
+        return command
+    return command + ("=" if starts[0].startswith("-") else " ").join(
+        (" --prompt", quoted(starts[0]))
+    )
+
+
+def quoted(text: str) -> str:
+    """命令里的一个词，需要时加引号；控制字符与解不出的字节写成转义。"""
+    if text.isalnum():
+        return text
+    if os.name == "nt":
+        return subprocess.list2cmdline([text])
+    if text.isprintable():
+        return shlex.quote(text)
+    plain = (chr(b) if 32 <= b < 127 and b not in b"'\\" else f"\\x{b:02x}" for b in _bytes(text))
+    return f"$'{''.join(plain)}'"
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
+from gptcore.cli.failures import plain
 from gptcore.cli.folders import open_model
+from gptcore.cli.streams import visible
 from gptcore.cli.usage import UsageError
 from gptcore.data import Tokenizer
 from gptcore.errors import DataError
@@ -38,19 +40,21 @@ def run_generate(
     prompt = None if prompt is None else as_utf8(prompt)
     ids = _encode(tokenizer, prompt)
     rng = np.random.default_rng(seed)
-    out = sys.stdout
     if prompt is not None:
-        out.write(prompt)
-        out.flush()
+        _write(prompt)
     # 权重里有无穷或 NaN 时，由 sample 报错，不另打印警告
-    with blas_threads(threads), np.errstate(over="ignore", invalid="ignore"):
+    with blas_threads(threads), np.errstate(all="ignore"):
         for i in generate_ids(
             model, ids, length, model.context_size, temperature=temperature, rng=rng
         ):
-            out.write(tokenizer.decode([i]))
-            out.flush()
-    out.write("\n")
-    out.flush()
+            _write(tokenizer.decode([i]))
+    _write("\n")
+
+
+def _write(text: str) -> None:
+    """显示在终端上的，控制字符写成转义；写进文件与管道的不变。"""
+    sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
+    sys.stdout.flush()
 
 
 def as_utf8(argument: str) -> str:
@@ -72,5 +76,5 @@ def _encode(tokenizer: Tokenizer, prompt: str | None) -> list[int]:
     try:
         return tokenizer.encode(prompt)
     except DataError as error:
-        reason = str(error).removeprefix("encode：")
+        reason = plain(str(error))
         raise UsageError(f"--prompt {prompt!r} 里有模型不认识的字符：{reason}") from error

@@ -4,18 +4,17 @@ typer 自己的帮助里夹着英文（Usage、Options、default……），各�
 文字由我们来排；窄终端上，说明写在选项的下一行。
 """
 
-import errno
 import math
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 from gptcore.cli.terminal import open_terminal
-from gptcore.cli.usage import InterruptError, PipeClosedError, UsageError, suggestion
+from gptcore.cli.usage import UsageError, suggestion
 
 NARROW = 64
 """比这更窄的终端上，选项与说明上下排列"""
@@ -59,23 +58,12 @@ class Group(TyperGroup):
         """找到命令；没有时给出相近的名字。"""
         name = args[0]
         known = self.list_commands(ctx)
-        if name not in known and not name.startswith("-"):
+        if name not in known:
             raise UsageError(
                 f"没有命令 {name!r}{suggestion(name, known)}；"
                 f"可用的命令是 {'、'.join(known)}，请看 {ctx.command_path} --help"
             )
         return super().resolve_command(ctx, args)
-
-    def invoke(self, ctx: Any) -> Any:
-        """运行命令；中断与管道关闭换成自己的异常，由 `run` 处理。"""
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            raise InterruptError from None
-        except OSError as error:
-            if error.errno == errno.EPIPE:
-                raise PipeClosedError from None
-            raise
 
 
 def _names(param: Any) -> str:
@@ -114,12 +102,12 @@ def _show(command: str, usage: list[str], text: str | None, sections: dict[str, 
 def _table(console: Console, rows: list[Row]) -> None:
     if console.width < NARROW:
         for name, text in rows:
-            console.print(Padding(Text(name, "cyan"), (0, 0, 0, 2)))
-            console.print(Padding(Text(text), (0, 0, 0, 6)))
+            console.print(Padding(Text(name, "cyan"), (0, 0, 0, 2), expand=False))
+            console.print(Padding(Text(text), (0, 0, 0, 6), expand=False))
         return
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column()
+    width = max(cell_len(name) for name, _ in rows) + 4
     for name, text in rows:
-        table.add_row(Text("  " + name, "cyan"), Text(text))
-    console.print(table)
+        title = Text("  " + name + " " * (width - 2 - cell_len(name)), "cyan")
+        for line in Text(text).wrap(console, console.width - width):
+            console.print(Text.assemble(title, line))
+            title = Text(" " * width)

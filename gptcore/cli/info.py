@@ -7,6 +7,7 @@ from typing import Any, cast
 from rich.table import Table
 
 from gptcore.cli.folders import RECORD, open_model, read_record
+from gptcore.cli.streams import visible
 from gptcore.cli.terminal import Terminal
 from gptcore.layers import Layer
 from gptcore.models import GPT
@@ -24,9 +25,9 @@ LABELS = {
     "lr": "学习率",
     "seed": "种子",
     "threads": "BLAS 线程数",
-    "loss": "留出文本上的损失",
-    "entropy": "同一段文本的熵",
-    "test_loss": "测试损失",
+    "loss": "留出文本上的损失（奈特/字符）",
+    "entropy": "同一段文本的熵（奈特/字符）",
+    "test_loss": "测试损失（奈特/字符）",
     "seconds": "训练秒数",
 }
 
@@ -94,7 +95,7 @@ def _section(table: Table, title: str, rows: dict[str, str]) -> None:
     table.add_row()
     table.add_row(title, style="bold")
     for name, value in rows.items():
-        table.add_row("  " + name, value)
+        table.add_row("  " + visible(name), visible(value))
 
 
 def _shown(value: Any) -> str:

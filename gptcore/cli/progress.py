@@ -25,6 +25,9 @@ REFRESH = 0.2
 LOG_LINES = 10
 """写成日志时大约写几行"""
 
+DIVERGED = "请减小 --lr 或 --weight-decay，或者增加 --warmup-steps"
+"""训练发散时的办法；学习率太大、升温太短、衰减太强都会这样"""
+
 RECENT = 25
 """损失与速度取最近多少步的平均"""
 
@@ -147,18 +150,20 @@ def fit(
         训练所用的秒数，不含停下来的时间。
 
     Raises:
-        UsageError: 损失变成 NaN 或无穷。
+        UsageError: 损失或最后的参数里有 NaN 或无穷。
     """
-    with Progress(terminal, steps) as progress, np.errstate(over="ignore", invalid="ignore"):
+    with Progress(terminal, steps) as progress, np.errstate(all="ignore"):
         for report in trainer.steps(dataset, steps, scheduler):
             if not np.isfinite(report.loss):
                 raise UsageError(
                     f"第 {report.step + 1} 步的损失变成 {report.loss}，训练已停止，没有保存；"
-                    f"请减小 --lr（这一步的学习率是 {report.lr:.2g}）或增加 --warmup-steps"
+                    f"这一步的学习率是 {report.lr:.2g}，{DIVERGED}"
                 )
             progress.update(report)
             pause = (pauses or {}).get(report.step + 1)
             with progress.paused() if pause else nullcontext():
                 if pause:
                     pause()
+    if not all(np.isfinite(p.data).all() for p in trainer.model.parameters):
+        raise UsageError(f"最后一步之后参数里有 NaN 或无穷，没有保存；{DIVERGED}")
     return progress.seconds

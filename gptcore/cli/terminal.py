@@ -1,7 +1,5 @@
-"""终端：输出流的编码、颜色与宽度"""
+"""终端：颜色、宽度与折行"""
 
-import os
-import sys
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -9,29 +7,13 @@ from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-
-def prepare_streams() -> None:
-    """让标准输出与标准错误写得出中文，写不出的字符换成“?”而不是报错。
-
-    终端与环境指定的编码（例如 GBK）保持不变；编码里根本没有汉字（ASCII、Latin-1、cp1252）
-    而用户又没有用 `PYTHONIOENCODING` 指定时，改用 UTF-8。
-    """
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is None:  # 例如测试里的替身
-            continue
-        if _writes_chinese(stream.encoding) or os.environ.get("PYTHONIOENCODING"):
-            reconfigure(errors="replace")
-        else:
-            reconfigure(encoding="utf-8", errors="replace")
+from gptcore.cli.streams import visible
 
 
-def _writes_chinese(encoding: str) -> bool:
-    try:
-        "中文".encode(encoding)
-    except (LookupError, UnicodeEncodeError):
-        return False
-    return True
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """管道被关闭时原样抛出，由 `run` 决定退出码；rich 自己会以 1 退出。"""
+        raise BrokenPipeError
 
 
 @dataclass
@@ -47,20 +29,20 @@ class Terminal:
     live: bool = False
 
     def say(self, message: RenderableType = "", style: str = "") -> None:
-        """写一段文字；不是终端时不折行，一条消息就是一行。"""
+        """写一段文字；不是终端时不折行，一条消息就是一行。控制字符写成转义。"""
         if isinstance(message, str):
-            message = Text(message, style)
+            message = Text(visible(message), style)
         self.console.print(message, soft_wrap=not self.console.is_terminal)
 
     def command(self, command: str) -> None:
         """写一条可以照抄的命令；不插入换行，太长时由终端自己折。"""
-        self.console.print(Text("  " + command, "bold cyan"), soft_wrap=True)
+        self.console.print(Text("  " + visible(command), "bold cyan"), soft_wrap=True)
 
     def sample(self, title: str, text: str) -> None:
         """写一段模型生成的文字。"""
         self.say()
         self.say(title, "bold cyan")
-        body = Text(text.strip("\n"))
+        body = Text(visible(text.strip("\n")))
         if self.console.is_terminal:
             self.console.print(Padding(body, (0, 0, 0, 2)))
         else:
@@ -76,13 +58,6 @@ def open_terminal(file: TextIO | None = None) -> Terminal:
     Returns:
         终端；输出不是终端（管道、文件），或终端不能移动光标（`TERM=dumb`）时不原地刷新。
     """
-    console = Console(file=file, highlight=False, markup=False, emoji=False)
+    console = _Console(file=file, highlight=False, markup=False, emoji=False)
     live = console.file.isatty() and console.is_terminal and not console.is_dumb_terminal
     return Terminal(console, live)
-
-
-def complain(message: str, prefix: str = "错误：") -> None:
-    """在标准错误上写一行。"""
-    sys.stdout.flush()
-    sys.stderr.write(f"{prefix}{message}\n")
-    sys.stderr.flush()

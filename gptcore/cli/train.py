@@ -5,13 +5,14 @@ from pathlib import Path
 
 import numpy as np
 
-from gptcore.cli.demo import introduce, opening, quoted
-from gptcore.cli.folders import prepare_folder, write_model
-from gptcore.cli.progress import fit
+from gptcore.cli.corpus import open_corpus
+from gptcore.cli.demo import introduce
+from gptcore.cli.folders import OutputFolder, next_command
+from gptcore.cli.progress import DIVERGED, fit
 from gptcore.cli.records import record
 from gptcore.cli.terminal import Terminal
-from gptcore.cli.usage import UsageError, suggestion
-from gptcore.data import CharDataset, corpus_names, corpus_path, read_text
+from gptcore.cli.usage import UsageError
+from gptcore.data import CharDataset
 from gptcore.losses import GPTLoss
 from gptcore.models import GPT
 from gptcore.optim import AdamWOptimizer, WarmupCosineScheduler
@@ -19,8 +20,8 @@ from gptcore.tensor import Tensor, no_grad
 from gptcore.threads import blas_threads
 from gptcore.training import GPTTrainer
 
-SPLIT = 0.9
-"""训练部分所占的比例，其余是测试部分"""
+MEMORY = 16 * 2**30
+"""模型与一步的计算最多要占多少字节；再大的模型，NumPy 也训练不动"""
 
 
 @dataclass(frozen=True)
@@ -72,83 +73,53 @@ def run_train(settings: TrainSettings, out: Path, terminal: Terminal) -> float:
         测试损失。
 
     Raises:
-        UsageError: 设置不合要求，语料找不到，或 `out` 不能写。
+        UsageError: 设置不合要求，语料找不到，`out` 不能写，或者训练发散。
         DataError: 语料读不了。
     """
     _check(settings)
-    dataset = open_corpus(settings)
-    replaces = prepare_folder(out)
-    steps = settings.steps or (settings.epochs or 2) * len(dataset)
-    min_lr = settings.lr / 10 if settings.min_lr is None else settings.min_lr
-    with blas_threads(settings.threads):
-        model = GPT(
-            dataset.vocab_size,
-            settings.context_size,
-            settings.embedding_size,
-            settings.heads,
-            settings.blocks,
-            head_bias=False,
-            rng=np.random.default_rng(settings.seed),
-        )
-        introduce(terminal, settings.corpus, dataset, model, settings.threads)
-        terminal.say(f"训练 {steps:,} 步，每步 {settings.batch_size} 个窗口")
-        if replaces:
-            terminal.say(f"{out} 里已有一个模型，训练完会替换它")
-        optimizer = AdamWOptimizer(model.parameter_groups(settings.weight_decay), settings.lr)
-        scheduler = WarmupCosineScheduler(settings.lr, steps, settings.warmup_steps, min_lr)
-        seconds = fit(GPTTrainer(model, GPTLoss(), optimizer), dataset, steps, scheduler, terminal)
-        loss = test_loss(model, dataset)
-    result = {"test_loss": loss, "steps": steps, "seconds": round(seconds, 2)}
-    write_model(out, model, dataset.tokenizer, record("train", asdict(settings), result))
+    dataset = open_corpus(settings.corpus, settings.batch_size, settings.context_size)
+    _check_memory(settings, dataset.vocab_size)
+    with OutputFolder(out) as output, blas_threads(settings.threads):
+        loss, seconds = _train(settings, dataset, output, terminal)
     terminal.say(
         f"测试损失 {loss:.4f} 奈特/字符（每个字符一样可能时是 {np.log(dataset.vocab_size):.4f}）；"
         f"训练 {seconds:.0f} 秒"
     )
     terminal.say(f"模型存在 {out}，接着写：")
-    start = opening(dataset.decode(dataset.tokens[:200]))
-    terminal.command(f"gptcore generate {quoted(out)} --prompt {start}")
+    terminal.command(next_command(out, dataset.decode(dataset.tokens[:200])))
     return loss
 
 
-def open_corpus(settings: TrainSettings) -> CharDataset:
-    """找到语料，切成窗口；太短时说明至少要多长。
-
-    Args:
-        settings: 设置。
-
-    Returns:
-        数据集。
-
-    Raises:
-        UsageError: 没有这个语料或文件，或者文本太短。
-        DataError: 文件读不了。
-    """
-    name, path = settings.corpus, Path(settings.corpus)
-    if name in corpus_names():
-        path = corpus_path(name)
-    elif not path.exists():
-        raise UsageError(
-            f"--corpus {name!r} 既不是语料的名称，也不是文件{suggestion(name, corpus_names())}；"
-            f"语料有 {'、'.join(corpus_names())}，文件请检查路径"
-        )
-    elif path.is_dir():
-        raise UsageError(f"--corpus {name!r} 是文件夹，不是文件；请给出里面某个文本文件的路径")
-    length = len(read_text(path))
-    test, needed = length - int(length * SPLIT), settings.context_size + 1
-    if min(test, length - test) < needed:
-        raise UsageError(
-            f"--corpus {name!r} 只有 {length} 个字符，其中测试部分 {test} 个；"
-            f"--context-size {settings.context_size} 的一个窗口连同标签要 {needed} 个。"
-            f"请换一份至少 {needed * 10} 个字符的文本，或减小 --context-size"
-        )
-    dataset = CharDataset(path, settings.batch_size, settings.context_size, split=SPLIT)
-    windows = len(dataset.train_data[0])
-    if settings.batch_size > windows:
-        raise UsageError(
-            f"--batch-size {settings.batch_size} 大于训练部分的窗口数 {windows}，一步也凑不满；"
-            f"请把 --batch-size 减到 {windows} 以下，或换更长的文本"
-        )
-    return dataset
+def _train(
+    settings: TrainSettings, dataset: CharDataset, output: OutputFolder, terminal: Terminal
+) -> tuple[float, float]:
+    """训练、评估、保存，返回测试损失与训练的秒数。"""
+    steps = settings.steps or (settings.epochs or 2) * len(dataset)
+    min_lr = settings.lr / 10 if settings.min_lr is None else settings.min_lr
+    model = GPT(
+        dataset.vocab_size,
+        settings.context_size,
+        settings.embedding_size,
+        settings.heads,
+        settings.blocks,
+        head_bias=False,
+        rng=np.random.default_rng(settings.seed),
+    )
+    introduce(terminal, settings.corpus, dataset, model, settings.threads)
+    terminal.say(f"训练 {steps:,} 步，每步 {settings.batch_size} 个窗口")
+    if output.replaces:
+        terminal.say(f"{output.folder} 里已有一个模型，训练完会替换它")
+    optimizer = AdamWOptimizer(model.parameter_groups(settings.weight_decay), settings.lr)
+    scheduler = WarmupCosineScheduler(settings.lr, steps, settings.warmup_steps, min_lr)
+    seconds = fit(GPTTrainer(model, GPTLoss(), optimizer), dataset, steps, scheduler, terminal)
+    terminal.say("正在测试部分上评估……")
+    terminal.console.file.flush()
+    loss = test_loss(model, dataset)
+    if not np.isfinite(loss):
+        raise UsageError(f"训练后的测试损失是 {loss}，没有保存；{DIVERGED}")
+    result = {"test_loss": loss, "steps": steps, "seconds": round(seconds, 2)}
+    output.save(model, dataset.tokenizer, record("train", asdict(settings), result))
+    return loss, seconds
 
 
 def test_loss(model: GPT, dataset: CharDataset) -> float:
@@ -165,7 +136,7 @@ def test_loss(model: GPT, dataset: CharDataset) -> float:
     """
     x, y = dataset.test_data
     total = 0.0
-    with model.evaluating(), no_grad():
+    with model.evaluating(), no_grad(), np.errstate(all="ignore"):
         for i in range(0, len(x), dataset.batch_size):
             rows = slice(i, i + dataset.batch_size)
             inputs, labels = np.array(x[rows]), np.array(y[rows])
@@ -177,7 +148,7 @@ def _check(settings: TrainSettings) -> None:
     """命令行上看得见的矛盾，用选项的名字说出来。"""
     size, heads = settings.embedding_size, settings.heads
     if size % heads:
-        fits = "、".join(str(n) for n in range(1, size + 1) if size % n == 0 and n <= 16)
+        fits = "、".join(str(n) for n in range(1, min(size, 16) + 1) if size % n == 0)
         raise UsageError(
             f"--heads {heads} 不能整除 --embedding-size {size}；--heads 可以是 {fits}，"
             f"或者把 --embedding-size 改成 {heads} 的倍数"
@@ -188,4 +159,17 @@ def _check(settings: TrainSettings) -> None:
         raise UsageError(
             f"--min-lr {settings.min_lr:g} 大于 --lr {settings.lr:g}；"
             "最后的学习率不能超过最高的，请减小 --min-lr"
+        )
+
+
+def _check_memory(settings: TrainSettings, vocab_size: int) -> None:
+    """建立模型之前估计内存：每个参数连同梯度与两个矩是 16 字节，另有一步的分数。"""
+    size, context, blocks = settings.embedding_size, settings.context_size, settings.blocks
+    parameters = (2 * vocab_size + context) * size + 12 * blocks * size**2
+    scores = settings.batch_size * context * (context * settings.heads * blocks + vocab_size)
+    needed = 16 * parameters + 4 * scores
+    if needed > MEMORY:
+        raise UsageError(
+            f"模型约有 {parameters:.2g} 个参数，训练至少要 {needed / 2**30:,.0f} GiB 内存，"
+            f"超过上限 {MEMORY // 2**30} GiB；请减小 --embedding-size、--blocks、--context-size 或 --batch-size"
         )

@@ -4,6 +4,7 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import typer
 
@@ -20,40 +21,37 @@ class UsageError(GptcoreError):
     """
 
 
-class InterruptError(Exception):
-    """用户按了 Ctrl-C；typer 会改动 `KeyboardInterrupt`，所以先换成自己的。"""
-
-
-class PipeClosedError(Exception):
-    """读输出的程序先退出了，例如 `| head -1`；typer 也会改动它。"""
-
-
-def integer(option: str, minimum: int) -> Callable[[str], int]:
+def integer(option: str, minimum: int, maximum: int, example: int) -> Callable[[object], int]:
     """解析整数的函数。
 
     Args:
         option: 选项名，写进消息。
         minimum: 最小值。
+        maximum: 最大值。
+        example: 消息里举例用的值。
 
     Returns:
         由文字得到整数的函数；不合要求时抛出 `UsageError`。
     """
 
-    def parse(value: str) -> int:
-        try:
-            number = int(value)
-        except ValueError:
-            number = None
-        if number is None or number < minimum:
-            raise UsageError(
-                f"{option} 得到 {value!r}，它必须是不小于 {minimum} 的整数；例如 {option} {minimum or 42}"
+    def parse(given: object) -> int:
+        value = str(given)  # 默认值也经过这里，它不是文字
+        plain = re.fullmatch(r"[+-]?[0-9]{1,100}", value.strip())  # 不认全角数字与下划线
+        if plain is None or not minimum <= int(value) <= maximum:
+            kind = (
+                f"不大于 {maximum} 的整数"
+                if plain and int(value) > maximum
+                else f"不小于 {minimum} 的整数"
             )
-        return number
+            raise UsageError(
+                f"{option} 得到 {_short(value)}，它必须是{kind}；例如 {option} {example}"
+            )
+        return int(value)
 
     return parse
 
 
-def real(option: str, example: str, *, positive: bool = False) -> Callable[[str], float]:
+def real(option: str, example: str, *, positive: bool = False) -> Callable[[object], float]:
     """解析小数的函数。
 
     Args:
@@ -65,30 +63,48 @@ def real(option: str, example: str, *, positive: bool = False) -> Callable[[str]
         由文字得到小数的函数；不合要求时抛出 `UsageError`。
     """
 
-    def parse(value: str) -> float:
-        try:
-            number = float(value)
-        except ValueError:
-            number = math.nan
+    def parse(given: object) -> float:
+        value = str(given)
+        plain = re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", value.strip())
+        number = float(value) if plain else math.nan
         if not 0 <= number < math.inf or (positive and number == 0):
-            kind = "大于 0 的数" if positive else "不小于 0 的数"
-            raise UsageError(f"{option} 得到 {value!r}，它必须是{kind}；例如 {option} {example}")
+            kind = "大于 0 的有限数" if positive else "不小于 0 的有限数"
+            raise UsageError(
+                f"{option} 得到 {_short(value)}，它必须是{kind}；例如 {option} {example}"
+            )
         return number
 
     return parse
+
+
+def path(option: str, example: str) -> Callable[[str], Path]:
+    """解析路径的函数；空的文字不是路径，而 `Path("")` 是当前文件夹。
+
+    Args:
+        option: 选项名，写进消息。
+        example: 消息里举例用的值。
+
+    Returns:
+        由文字得到路径的函数；不合要求时抛出 `UsageError`。
+    """
+
+    def parse(value: str) -> Path:
+        if not value:
+            raise UsageError(f"{option} 是空的；请写一个文件夹的名字，例如 {example}")
+        return Path(value)
+
+    return parse
+
+
+def _short(value: str) -> str:
+    """消息里的值；太长的只写开头。"""
+    return repr(value if len(value) <= 40 else value[:40] + "…")
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
     """消息里的一句“你要的是不是 …”；没有相近的就是空的。"""
     close = difflib.get_close_matches(word.lower(), list(known), n=1)
     return f"，你要的是不是 {close[0]}" if close else ""
-
-
-def one_line(message: str) -> str:
-    """把多行消息并成一行，控制字符写成转义。"""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    text = "；".join(lines).replace("：；", "：")
-    return re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda match: repr(match.group())[1:-1], text)
 
 
 def explain(error: Exception, command: str) -> str:

@@ -35,7 +35,7 @@ def test_train_info_generate(cli: Cli, text_file: Path, tmp_path: Path) -> None:
     assert [line.split("  ")[0] for line in steps] == [f"步 {i}/5" for i in range(1, 6)]
     assert all(re.search(r"损失 \d.*学习率 .*字符/秒  剩余 \d", line) for line in steps)
     assert any(line.startswith("测试损失 ") for line in lines)
-    assert lines[-1] == f'  gptcore generate "{out}" --prompt 春眠'
+    assert lines[-1] == f"  gptcore generate '{out}' --prompt 春眠"
     assert "\x1b" not in result.out
     assert "\r" not in result.out
 
@@ -48,7 +48,7 @@ def test_train_info_generate(cli: Cli, text_file: Path, tmp_path: Path) -> None:
 
     shown = cli("info", out)
     assert shown.code == 0
-    for part in ("上下文尺寸", f"{model.num_parameters:,}", "KiB", "BLAS 线程数", "测试损失"):
+    for part in ("上下文尺寸", f"{model.num_parameters:,}", "KiB", "BLAS 线程数", "测试损失（奈特/字符）"):
         assert part in shown.out
 
     first, again, other = (

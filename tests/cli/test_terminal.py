@@ -58,7 +58,7 @@ def test_characters_outside_gbk_are_replaced(tmp_path: Path) -> None:
 
 def test_latin1_output_becomes_utf8_unless_asked_for(tmp_path: Path) -> None:
     code = (
-        "import io, sys; from gptcore.cli.terminal import prepare_streams\n"
+        "import io, sys; from gptcore.cli.streams import prepare_streams\n"
         "sys.stdout = io.TextIOWrapper(sys.stdout.buffer, encoding='cp1252')\n"
         "prepare_streams(); print('中文', sys.stdout.encoding)"
     )
@@ -155,7 +155,8 @@ DEMO = """
 import sys
 from pathlib import Path
 from gptcore.cli.demo import DemoSettings, run_demo
-from gptcore.cli.terminal import open_terminal, prepare_streams
+from gptcore.cli.streams import prepare_streams
+from gptcore.cli.terminal import open_terminal
 prepare_streams()
 small = dict(context_size=8, embedding_size=8, heads=2, blocks=1, steps=60, held_out=500)
 run_demo(Path(sys.argv[1]), open_terminal(), DemoSettings(**small, samples=(5, 6, 30)))
@@ -202,7 +203,7 @@ def test_interrupted_live_display_restores_the_cursor(text_file: Path, tmp_path:
     code, out = terminal(80, "-m", "gptcore", "train", *args, interrupt_at="剩余")
     assert code == 130
     assert out.rindex("\x1b[?25h") > out.rindex("\x1b[?25l")
-    assert out.endswith("已中断（Ctrl-C）\r\n")
+    assert out.endswith("已中断（Ctrl-C），没有保存模型\r\n")
     assert "Traceback" not in out
 
 
@@ -216,13 +217,14 @@ def test_interrupted_training_saves_nothing(text_file: Path, tmp_path: Path) -> 
         env=clean_environment(),
     ) as child:
         assert child.stdout
-        while not child.stdout.readline().startswith("步 1/".encode()):
-            pass
+        line = b"-"
+        while line and not line.startswith("步 1/".encode()):
+            line = child.stdout.readline()
         child.send_signal(signal.SIGINT)
         _, error = child.communicate(timeout=30)
     assert child.returncode == 130
-    assert error.decode() == "已中断（Ctrl-C）\n"
-    assert list((tmp_path / "m").iterdir()) == []
+    assert error.decode() == "已中断（Ctrl-C），没有保存模型\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_library_stays_light() -> None:
