@@ -11,11 +11,11 @@ $$\frac{\partial L}{\partial x}
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import ContextDecorator
 from contextvars import ContextVar
-from functools import wraps
-from inspect import isgeneratorfunction
+from functools import partial, wraps
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from itertools import count
 from typing import Any, Self, cast
 
@@ -34,7 +34,7 @@ class no_grad(ContextDecorator):  # noqa: N801  用起来像函数
     """在其中算出的张量不记录计算图。
 
     既是上下文管理器，也是装饰器（写 `@no_grad()`）；出错离开时同样恢复；每个线程各有一份状态。
-    装饰生成器函数时，只在生成器自己运行期间有效，不影响两次 `yield` 之间使用者的代码。
+    装饰生成器函数时，只在生成器自己运行期间有效，不影响两次 `yield` 之间使用者的代码；`async` 函数也可以装饰。
 
     Example:
         >>> w = Tensor([1.0, 2.0])
@@ -51,20 +51,40 @@ class no_grad(ContextDecorator):  # noqa: N801  用起来像函数
         _no_grad_depth.set(max(0, _no_grad_depth.get() - 1))
 
     def __call__(self, func: Any) -> Any:
-        """装饰一个函数或生成器函数。"""
+        """装饰一个函数、生成器函数或 `async` 函数。
+
+        Raises:
+            DtypeError: 装饰的是异步生成器，或者不能调用。
+        """
+        if isasyncgenfunction(func) or not callable(func):
+            raise DtypeError(
+                f"no_grad：不能装饰 {func!r}，它要是函数；异步生成器请在里面写 with no_grad():"
+            )
+        if iscoroutinefunction(func):
+
+            @wraps(func)
+            async def call(*args: Any, **kwargs: Any) -> Any:
+                with self:
+                    return await func(*args, **kwargs)
+
+            return call
         if not isgeneratorfunction(func):
             return super().__call__(func)
 
         @wraps(func)
-        def steps(*args: Any, **kwargs: Any) -> Iterator[Any]:
+        def steps(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
             iterator = func(*args, **kwargs)
+            resume = partial(next, iterator)
             while True:
                 with self:
                     try:
-                        value = next(iterator)
+                        value = resume()
                     except StopIteration as stop:
                         return stop.value
-                yield value
+                try:
+                    resume = partial(iterator.send, (yield value))
+                except BaseException as error:  # noqa: BLE001  包括 close()，都交给生成器处理
+                    resume = partial(iterator.throw, error)
 
         return steps
 
@@ -187,7 +207,7 @@ class Node:
             张量自己。
 
         Raises:
-            DtypeError: `parents` 不是装着张量的列表、元组或集合，或 `gradient_fn` 不能调用。
+            DtypeError: `parents` 不是装着张量的列表、元组或集合，或 `gradient_fn` 不能调用、要带参数。
 
         Example:
             >>> x = Tensor([1.0, 2.0])
@@ -200,6 +220,11 @@ class Node:
         """
         if not callable(gradient_fn):
             raise DtypeError(f"attach：gradient_fn 必须是不带参数的函数，这里是 {gradient_fn!r}")
+        if _required_arguments(gradient_fn):
+            raise DtypeError(
+                f"attach：gradient_fn 不能带参数，这里的 {gradient_fn.__qualname__} 要 "
+                f"{_required_arguments(gradient_fn)} 个；请在函数里读结果自己的 grad，例如 p.grad"
+            )
         if not _is_collection_of_nodes(parents):
             raise DtypeError(
                 f"attach：parents 必须是装着张量的列表、元组或集合，这里是 {str(parents)[:60]}；"
@@ -275,15 +300,30 @@ class Node:
         if dy is None:  # 没有梯度到达，后面都是零
             return
         # 0 维数组的运算给出的是 NumPy 标量
-        gradients = [None if dx is None else np.asarray(dx) for dx in vjp(dy)]
+        given = vjp(dy)
+        if isinstance(given, np.ndarray) or len(given) != len(parents):
+            raise GraphError(
+                f"record：有 {len(parents)} 个父张量，反向函数却没有返回这么多份梯度；"
+                "请按 parents 的次序返回元组，不需要的写 None，只有一份时写 (dx,)"
+            )
+        gradients = [None if dx is None else np.asarray(dx) for dx in given]
         lent = [id(dy)]  # 不止一处在用的数组
         lent += [id(dx if dx.base is None else dx.base) for dx in gradients if dx is not None]
-        for parent, dx in zip(parents, gradients, strict=True):
+        for parent, dx in zip(parents, gradients, strict=False):
             if dx is not None and parent.requires_grad:
                 fresh = dx.base is None and lent.count(id(dx)) == 1
                 if not fresh and np.may_share_memory(dx, dy):
                     self._owned = False  # 自己的梯度也借出去了
                 parent._accumulate(dx, fresh)
+
+
+def _required_arguments(function: Any) -> int:
+    """函数有几个必须给的位置参数；看不出来时算 0。"""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return 0
+    bound = getattr(function, "__self__", None) is not None
+    return max(0, code.co_argcount - len(function.__defaults__ or ()) - bound)
 
 
 def _is_collection_of_nodes(parents: Any) -> bool:

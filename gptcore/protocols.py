@@ -53,7 +53,12 @@ class NumPyProtocols(Node):
         )
 
     def __float__(self) -> float:
-        return float(self.item())
+        if self.data.size != 1:
+            raise ShapeError(
+                f"float：只有一个元素的张量才能当作一个数，这里的形状是 {self.shape}；"
+                "math 里的函数请换成张量自己的，例如 x.exp()"
+            )
+        return float(self.data.item())
 
     def __len__(self) -> int:
         if not self.data.ndim:
@@ -61,7 +66,12 @@ class NumPyProtocols(Node):
         return len(self.data)
 
     def __bool__(self) -> bool:
-        return bool(self.item())
+        if self.data.size != 1:
+            raise ShapeError(
+                f"if：形状 {self.shape} 的张量不能当作真或假；"
+                "请写 x.data.any()、x.data.all()，要判断有没有张量请写 x is not None"
+            )
+        return bool(self.data.item())
 
     def __repr__(self) -> str:
         if not self.data.ndim:

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from gptcore.errors import DtypeError
+
 
 def default_rng() -> np.random.Generator:
     """返回与 `np.random.seed` 共用状态的生成器。
@@ -19,3 +21,27 @@ def default_rng() -> np.random.Generator:
     """
     random: Any = np.random  # NumPy 的类型声明里没有 get_bit_generator
     return np.random.Generator(random.get_bit_generator())
+
+
+def resolve_rng(operation: str, rng: Any) -> np.random.Generator:
+    """用户给的生成器；没有给时是默认的。
+
+    Args:
+        operation: 哪个操作，写进错误消息。
+        rng: 生成器或 `None`。
+
+    Returns:
+        要用的生成器。
+
+    Raises:
+        DtypeError: 给的不是生成器，例如只给了种子。
+    """
+    if rng is None:
+        return default_rng()
+    if not isinstance(rng, np.random.Generator):
+        seed = rng if isinstance(rng, int) and rng >= 0 else 42
+        raise DtypeError(
+            f"{operation}：rng 必须是随机数生成器，这里是 {str(rng)[:60]!r}；"
+            f"请写 rng=np.random.default_rng({seed})"
+        )
+    return rng

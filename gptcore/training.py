@@ -127,8 +127,7 @@ class Trainer:
         Returns:
             提示与续写。
         """
-        ids = list(dataset.encode(prompt))
-        require_prompt(ids, steps)
+        ids = require_prompt(dataset.encode(prompt), steps)
         with self.model.evaluating(), no_grad(), self._threads():
             for _ in range(steps):
                 p = self.model(Tensor([ids[-dataset.context_size :]]))

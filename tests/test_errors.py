@@ -99,10 +99,10 @@ CASES: dict[str, tuple[Any, Any, str]] = {
     "平均池化": (lambda: MeanPool()(W), ShapeError, r"MeanPool：.*\(2,\).*至少两轴"),
     "失活概率": (lambda: Dropout(1.0), ArgumentError, r"Dropout：p .*p < 1.*1\.0"),
     "失活概率类型": (lambda: Dropout("x"), ArgumentError, r"Dropout：p .*'x'"),  # type: ignore[arg-type]
-    "头数": (lambda: GPTAttention(64, 5), ArgumentError, r"heads=5 .*embedding_size=64.*可以用 1, 2, 4, 8"),
-    "头数为零": (lambda: GPTAttention(64, 0), ArgumentError, r"heads 必须是正整数，这里是 0"),
+    "头数": (lambda: GPTAttention(64, 5), ArgumentError, r"heads=5 .*embedding_size=64.*可以用 1、2、4、8"),
+    "头数为零": (lambda: GPTAttention(64, 0), ArgumentError, r"heads 必须是正整数，这里是 0；可以用 1、2、4、8"),
     "模型的头数": (lambda: GPT(7, 4, 6, 4, 1), ArgumentError, r"heads=4 .*embedding_size=6"),
-    "块数": (lambda: GPT(7, 4, 6, 3, -1), ArgumentError, r"blocks.*-1"),
+    "块数": (lambda: GPT(7, 4, 6, 3, -1), ArgumentError, r"blocks.*-1；可以是 0 或更大"),
     "注意力的轴": (lambda: GPTAttention(3, 1)(F), ShapeError, r"GPTAttention：.*\(2, 3\).*批大小, 长度, 嵌入尺寸"),
     "位置太多": (lambda: GPTEmbedding(7, 2, 4)(I), ShapeError, r"有 3 个词元.*context_size=2.*ids\[:, -2:\]"),
     # 模型

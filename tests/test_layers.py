@@ -214,7 +214,7 @@ def test_a_layer_may_override_parameters() -> None:
         "layers.1.weight",
     ]
     assert model.parameters[2:] == chosen.parameters
-    assert set(chosen.state_dict()) == {"0", "weight"}
+    assert set(chosen.state_dict()) == {"0", "weight", "frozen"}  # 不训练的也要保存
     groups = model.parameter_groups(0.1)
     assert [[p.ndim for p in g["parameters"]] for g in groups] == [[2, 2], [1, 1]]
 

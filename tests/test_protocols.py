@@ -1,10 +1,22 @@
 """张量与 NumPy、与 Python 内置函数的相处"""
 
+import math
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from gptcore import DtypeError, GPTTrainer, Linear, ReLU, Sequential, Tensor, blas_threads
+from gptcore import (
+    DtypeError,
+    GPTTrainer,
+    Linear,
+    ReLU,
+    Sequential,
+    ShapeError,
+    Tensor,
+    blas_threads,
+)
 from gptcore.layers import Layer
 from gptcore.losses import GPTLoss
 from gptcore.optim import SGDOptimizer
@@ -64,6 +76,20 @@ def test_asarray_and_formatting() -> None:
     assert f"{x}" == str(x)
     assert float(x.sum()) == 3
     assert bool(x.sum())
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda x: 1 if x else 2, r"if：形状 \(2,\) .*x\.data\.any\(\).*is not None"),
+        (math.exp, r"float：.*\(2,\).*x\.exp\(\)"),
+        (float, r"float：.*\(2,\)"),
+        (lambda x: x.rows(0.5, 1), r"rows：.*0\.5.*整数"),
+    ],
+)
+def test_several_elements_are_not_one_number(use: Any, message: str) -> None:
+    with pytest.raises(ShapeError, match=message):
+        use(Tensor([1.0, 2.0]))
 
 
 def test_layers_show_their_shapes() -> None:

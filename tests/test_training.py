@@ -212,8 +212,8 @@ def test_stopping_generation_early(chars: CharDataset) -> None:
     inner = model.transformers[0]
     inner.eval()
     for _ in generate_ids(model, [1, 2], 10, 8):
-        assert not model.training
-        assert is_grad_enabled()  # 使用者的代码照常记录计算图
+        assert model.training  # 使用者的代码照常训练、照常记录计算图
+        assert is_grad_enabled()
         break
     assert model.training
     assert not inner.training  # 各层恢复各自的模式

@@ -7,13 +7,12 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from reprlib import recursive_repr
 from textwrap import indent
-from typing import Any, Self
+from typing import Any, Self, cast
 
-import numpy as np
-
-from gptcore.errors import DtypeError, ShapeError
+from gptcore.errors import DtypeError
 from gptcore.kernels.array import Array
 from gptcore.kernels.convert import to_dtype
+from gptcore.layers.state import load_state
 from gptcore.tensor import Tensor
 
 
@@ -21,7 +20,8 @@ class Layer(ABC):
     """层：有参数的函数。子类只需定义 `forward`。
 
     参数由属性里找：凡是需要梯度的浮点张量、子层，以及装着它们的列表、元组与字典，按定义的次序，每个张量只算一次。
-    不想被训练的常量请写 `Tensor(…, requires_grad=False)`。子类不必调用 `super().__init__()`。
+    不想被训练的写 `requires_grad=False`：它不是参数，仍是状态的一部分，照样保存与读回。
+    子类不必调用 `super().__init__()`。
 
     Example:
         >>> class Scale(Layer):
@@ -90,6 +90,19 @@ class Layer(ABC):
             elif id(value) not in seen:
                 yield from value._named(f"{prefix}{name}.", seen)
 
+    def _named_state(self) -> list[tuple[str, Tensor]]:
+        """状态：属性里的浮点张量，不论训练与否，与另外说出的参数；共用的张量，每个名字都列出。"""
+        return [*self._named_floats("", set()), *self.named_parameters()]
+
+    def _named_floats(self, prefix: str, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
+        seen.add(id(self))
+        for name, value in _members(self):
+            if isinstance(value, Tensor):
+                if value.dtype.kind == "f":
+                    yield prefix + name, value
+            elif id(value) not in seen:
+                yield from value._named_floats(f"{prefix}{name}.", seen)
+
     @property
     def num_parameters(self) -> int:
         """参数的总个数。"""
@@ -132,47 +145,32 @@ class Layer(ABC):
                 pending += [v for _, v in _members(layer) if isinstance(v, Layer)][::-1]
 
     def state_dict(self) -> dict[str, Array]:
-        """参数的名字与数组（不复制）。"""
-        return {name: tensor.data for name, tensor in self.named_parameters()}
+        """所有浮点张量的名字与数组（不复制），冻结的也在内；共用的张量只列一次，用它的第一个名字。"""
+        return {name: tensor.data for name, tensor in _unique(self._named_state())}
 
     def load_state_dict(self, state: Mapping[str, Array], strict: bool = True) -> None:
-        """把数组的值写进同名的参数。
+        """把数组的值写进同名的张量。
 
         Args:
-            state: 名字与数组，形状要与参数相同；写入时转换成参数的类型。
+            state: 名字与数组，形状要与张量相同；写入时转换成张量的类型。共用的张量给出任意一个名字即可。
             strict: 是否要求名字恰好一致；否则缺少的不动，多出的不理。
 
         Raises:
-            ShapeError: 有参数缺少、多出或形状不符；消息逐个列出，此时什么也没有写入。
+            ShapeError: 有张量缺少、多出、形状不符，或者同一个张量的两个名字数值不同；
+                消息逐个列出，此时什么也没有写入。
             DtypeError: 给出的不是数。
         """
-        own = dict(self.named_parameters())
-        arrays = {name: _state_array(name, value) for name, value in state.items()}
-        problems = [
-            f"{name}：参数形状 {own[name].shape}，给出的形状 {arrays[name].shape}"
-            for name in own
-            if name in arrays and arrays[name].shape != own[name].shape
-        ]
-        if strict:
-            problems += [f"缺少 {n}，形状 {own[n].shape}" for n in own if n not in arrays]
-            problems += [f"多出 {n}，形状 {arrays[n].shape}" for n in arrays if n not in own]
-        if problems:
-            raise ShapeError(
-                "load_state_dict：参数对不上，请检查模型的设置是否与保存时相同：\n  "
-                + "\n  ".join(problems)
-            )
-        for name in own:
-            if name in arrays:
-                own[name].data[...] = arrays[name]
+        named = self._named_state()
+        load_state(list(_unique(named)), dict(named), state, strict)
 
     def astype(self, dtype: Any) -> Self:
-        """就地转换所有参数的浮点类型，例如梯度检查用的 `np.float64`；返回自己。"""
+        """就地转换所有浮点张量的类型，例如梯度检查用的 `np.float64`；返回自己。"""
         dtype = to_dtype("astype", dtype)
         if dtype.kind != "f":
             raise DtypeError(
                 f"astype：参数只能是浮点类型，这里是 {dtype}；请写 np.float32 或 np.float64"
             )
-        for p in self.parameters:
+        for _, p in _unique(self._named_state()):
             p.data = p.data.astype(dtype)
             p.zero_grad()
         return self
@@ -215,11 +213,24 @@ class Composite(Layer):
     """由若干层组成的层：参数与模式都来自它们。子类定义 `forward`。
 
     Args:
-        layers: 组成它的各层。
+        layers: 组成它的各层，写成列表。
+
+    Raises:
+        DtypeError: 不是列表，或者其中有的不是层。
     """
 
-    def __init__(self, layers: Iterable[Layer] = ()) -> None:
+    def __init__(self, layers: Iterable[Layer] = (), *more: Layer) -> None:
+        name, given = type(self).__name__, cast("Any", layers)
+        if more or not isinstance(given, Iterable):
+            raise DtypeError(
+                f"{name}：各层要写成一个列表，例如 {name}([Linear(3, 2), ReLU()])，"
+                f"这里是 {type(given).__name__}"
+            )
         self.layers = list(layers)
+        for i, layer in enumerate(cast("list[Any]", self.layers)):
+            if isinstance(layer, type) or not callable(layer):
+                remedy = f"请写 {layer.__name__}(…)" if isinstance(layer, type) else "请给出层"
+                raise DtypeError(f"{name}：第 {i} 项不是层，而是 {str(layer)[:60]}；{remedy}")
 
 
 class Sequential(Composite):
@@ -258,19 +269,6 @@ def _unique(named: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]
         if id(tensor) not in seen and id(tensor.view_of) not in whole:
             seen.add(id(tensor))
             yield name, tensor
-
-
-def _state_array(name: str, value: Any) -> Array:
-    """`load_state_dict` 得到的一个值，必须是数的数组。"""
-    try:
-        array = np.asarray(value)
-    except ValueError as error:
-        raise DtypeError(f"load_state_dict：{name} 不能变成数组，请给出 NumPy 数组") from error
-    if array.dtype.kind not in "fiub":
-        raise DtypeError(
-            f"load_state_dict：{name} 的类型是 {array.dtype}，必须是数；请给出 state_dict() 里的数组"
-        )
-    return array
 
 
 def _finds_parameters(layer: Layer) -> bool:

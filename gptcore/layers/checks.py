@@ -1,6 +1,7 @@
 """各层共用的参数检查"""
 
-from typing import Any
+import sys
+from typing import Any, cast
 
 import numpy as np
 
@@ -8,19 +9,48 @@ from gptcore.errors import ArgumentError, DtypeError, RangeError, ShapeError
 from gptcore.kernels.array import Array
 from gptcore.tensor import Tensor
 
+FLOAT_MAX = sys.float_info.max
+LARGEST_SIZE = 10**9
+"""尺寸的上限；再大，元素个数就超出整数的范围"""
 
-def require_size(layer: str, name: str, value: Any) -> None:
-    """尺寸必须是正整数。"""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ArgumentError(f"{layer}：{name} 必须是正整数，这里是 {value!r}；请写例如 {name}=64")
+
+def require_size(layer: str, name: str, value: Any, remedy: str = "") -> int:
+    """尺寸必须是正整数；返回 Python 的 `int`，NumPy 的整数相乘会溢出。
+
+    Args:
+        layer: 哪一层，写进错误消息。
+        name: 参数名。
+        value: 要检查的值。
+        remedy: 怎么改；不给时写“请写例如 name=64”。
+
+    Raises:
+        ArgumentError: 不是 1 到 10 亿的整数。
+    """
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if whole and value > LARGEST_SIZE:
+        raise ArgumentError(
+            f"{layer}：{name} 不能超过 10 亿，这里是 {_brief(value)}；请减小 {name}"
+        )
+    if not whole or value < 1:
+        remedy = remedy or f"请写例如 {name}=64"
+        raise ArgumentError(f"{layer}：{name} 必须是正整数，这里是 {value!r}；{remedy}")
+    return int(cast("Any", value))
 
 
 def require_number(layer: str, name: str, value: Any, low: float, high: float) -> None:
-    """一个实数，不小于 `low`，小于 `high`。"""
-    if not isinstance(value, int | float | np.integer | np.floating) or not low <= value < high:
+    """一个有限的实数，不小于 `low`，小于 `high`。"""
+    number = isinstance(value, int | float | np.integer | np.floating)
+    if not number or not low <= value < high or not -FLOAT_MAX <= value <= FLOAT_MAX:
         raise ArgumentError(
-            f"{layer}：{name} 必须是满足 {low:g} ≤ {name} < {high:g} 的数，这里是 {value!r}"
+            f"{layer}：{name} 必须是满足 {low:g} ≤ {name} < {high:g} 的数，这里是 {_brief(value)}"
         )
+
+
+def _brief(value: Any) -> str:
+    """值本身；很长的整数只写出大小。"""
+    if isinstance(value, int) and abs(value) > 10**20:
+        return f"{'-' if value < 0 else ''}2 的 {value.bit_length() - 1} 次方以上"
+    return repr(value)
 
 
 def require_floats(layer: str, x: Any) -> None:

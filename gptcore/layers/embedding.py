@@ -6,7 +6,7 @@ from gptcore.errors import ShapeError
 from gptcore.kernels.embedding import embedding_backward, embedding_forward
 from gptcore.layers.base import Layer
 from gptcore.layers.checks import require_floats, require_number, require_size, to_ids
-from gptcore.random import default_rng
+from gptcore.random import resolve_rng
 from gptcore.tensor import DTYPE, Tensor
 
 
@@ -41,10 +41,10 @@ class Embedding(Layer):
         std: float = 0.02,
         rng: np.random.Generator | None = None,
     ) -> None:
-        require_size("Embedding", "vocab_size", vocab_size)
-        require_size("Embedding", "embedding_size", embedding_size)
+        vocab_size = require_size("Embedding", "vocab_size", vocab_size)
+        embedding_size = require_size("Embedding", "embedding_size", embedding_size)
         require_number("Embedding", "std", std, 0, np.inf)
-        rng = rng or default_rng()
+        rng = resolve_rng("Embedding", rng)
         weight = rng.standard_normal((vocab_size, embedding_size)) * std
         self.weight = Tensor(weight.astype(DTYPE))
 

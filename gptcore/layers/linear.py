@@ -11,7 +11,7 @@ from gptcore.kernels.array import Array
 from gptcore.kernels.linear import linear_backward, linear_forward
 from gptcore.layers.base import Layer
 from gptcore.layers.checks import require_floats, require_size
-from gptcore.random import default_rng
+from gptcore.random import resolve_rng
 from gptcore.tensor import DTYPE, Tensor
 
 
@@ -47,9 +47,9 @@ class Linear(Layer):
         bias: bool = True,
         rng: np.random.Generator | None = None,
     ) -> None:
-        require_size("Linear", "in_size", in_size)
-        require_size("Linear", "out_size", out_size)
-        rng = rng or default_rng()
+        in_size = require_size("Linear", "in_size", in_size)
+        out_size = require_size("Linear", "out_size", out_size)
+        rng = resolve_rng("Linear", rng)
         weight = rng.standard_normal((out_size, in_size)) * math.sqrt(2 / in_size)
         self.weight = Tensor(weight.astype(DTYPE))
         self.bias = Tensor(np.zeros(out_size, DTYPE)) if bias else None

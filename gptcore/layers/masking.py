@@ -5,7 +5,7 @@ import numpy as np
 from gptcore.errors import ShapeError
 from gptcore.layers.base import Layer
 from gptcore.layers.checks import require_floats, require_number
-from gptcore.random import default_rng
+from gptcore.random import resolve_rng
 from gptcore.tensor import Tensor
 
 
@@ -54,6 +54,7 @@ class Dropout(Layer):
 
     def __init__(self, p: float = 0.1, rng: np.random.Generator | None = None) -> None:
         require_number("Dropout", "p", p, 0, 1)
+        resolve_rng("Dropout", rng)
         self.p = p
         self.rng = rng
 
@@ -62,7 +63,7 @@ class Dropout(Layer):
         require_floats("Dropout", x)
         if not self.training or not self.p:
             return x
-        rng = self.rng or default_rng()
+        rng = resolve_rng("Dropout", self.rng)
         keep = np.asarray(rng.random(x.shape, np.float32) >= self.p)
         scale = keep * x.dtype.type(1 / (1 - self.p))
         return Tensor(x.data * scale).record((x,), lambda dy: (dy * scale,))

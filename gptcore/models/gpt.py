@@ -1,6 +1,7 @@
 """GPT 及其各个部分"""
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from gptcore.kernels.array import Array
 from gptcore.kernels.attention import attention_backward, attention_forward
 from gptcore.layers import GELU, Embedding, Layer, LayerNorm, Linear, Softmax, Tril
 from gptcore.layers.checks import require_axes, require_size, to_tensor
-from gptcore.random import default_rng
+from gptcore.random import resolve_rng
 from gptcore.tensor import Tensor
 
 
@@ -76,12 +77,12 @@ class GPTAttention(Layer):
     def __init__(
         self, embedding_size: int, heads: int = 1, rng: np.random.Generator | None = None
     ) -> None:
-        require_size("GPTAttention", "embedding_size", embedding_size)
-        require_size("GPTAttention", "heads", heads)
+        size = embedding_size = require_size("GPTAttention", "embedding_size", embedding_size)
+        divisors = "可以用 " + "、".join(str(h) for h in range(1, 13) if size % h == 0)
+        heads = require_size("GPTAttention", "heads", heads, divisors)
         if embedding_size % heads:
             raise ArgumentError(
-                f"GPTAttention：heads={heads} 要能整除 embedding_size={embedding_size}；"
-                f"可以用 {', '.join(str(h) for h in range(1, 13) if embedding_size % h == 0)}"
+                f"GPTAttention：heads={heads} 要能整除 embedding_size={embedding_size}；{divisors}"
             )
         self.heads = heads
         self.normalize = LayerNorm(embedding_size)
@@ -92,7 +93,8 @@ class GPTAttention(Layer):
 
     def forward(self, x: Tensor) -> Tensor:
         """形状 `(批大小, 长度, 嵌入尺寸)`，不变。"""
-        require_axes("GPTAttention", to_tensor(x), "批大小, 长度, 嵌入尺寸")
+        x = to_tensor(x)
+        require_axes("GPTAttention", x, "批大小, 长度, 嵌入尺寸")
         qkv, heads = self.c_attn(self.normalize(x)), self.heads  # (B, T, 3E)
         array = qkv.data
         context, blocks = attention_forward(array, heads)
@@ -111,7 +113,8 @@ class GPTAttention(Layer):
         Returns:
             形状 `(批大小, 头数, 查询位置, 键位置)`，每一行的和为 1，将来的位置为 0
         """
-        require_axes("GPTAttention", to_tensor(x), "批大小, 长度, 嵌入尺寸")
+        x = to_tensor(x)
+        require_axes("GPTAttention", x, "批大小, 长度, 嵌入尺寸")
         batch, length, size = x.shape
         qkv = self.c_attn(self.normalize(x)).reshape(batch, length, 3, self.heads, -1)
         qkv = qkv.transpose(2, 0, 3, 1, 4)  # (3, B, H, T, d)
@@ -149,6 +152,7 @@ class GPTFeedForward(Layer):
     """
 
     def __init__(self, embedding_size: int, rng: np.random.Generator | None = None) -> None:
+        embedding_size = require_size("GPTFeedForward", "embedding_size", embedding_size)
         self.normalize = LayerNorm(embedding_size)
         self.input = Linear(embedding_size, 4 * embedding_size, rng=rng)
         self.gelu = GELU()
@@ -218,13 +222,13 @@ class GPT(Layer):
         heads: 每块的头数，整除嵌入尺寸。
         blocks: 块数。
         head_bias: 输出头是否有偏置；GPT-2 没有。
+        tied: 输出头与词元嵌入是否共用一个矩阵；GPT-2 共用。
         rng: 随机数生成器。
 
     Attributes:
         embedding: 嵌入。
         transformers: 各块的列表。
         output: 输出头。
-        config: 构造时的设置，可以存成 JSON，再 `GPT(**config)` 重建。
 
     Example:
         >>> model = GPT(vocab_size=65, context_size=32, embedding_size=64, heads=2, blocks=2)
@@ -247,22 +251,32 @@ class GPT(Layer):
         blocks: int,
         *,
         head_bias: bool = True,
+        tied: bool = False,
         rng: np.random.Generator | None = None,
     ) -> None:
-        if type(blocks) is not int or blocks:
-            require_size("GPT", "blocks", blocks)
-        rng = rng or default_rng()
-        self.config = {
-            "vocab_size": vocab_size,
-            "context_size": context_size,
-            "embedding_size": embedding_size,
-            "heads": heads,
-            "blocks": blocks,
-            "head_bias": head_bias,
-        }
+        given: Any = blocks
+        if isinstance(given, bool) or not isinstance(given, int | np.integer) or given:
+            require_size("GPT", "blocks", blocks, "可以是 0 或更大的整数，例如 blocks=2")
+        rng = resolve_rng("GPT", rng)
+        self._heads = require_size("GPT", "heads", heads, "请写例如 heads=1")
         self.embedding = GPTEmbedding(vocab_size, context_size, embedding_size, rng)
         self.transformers = [GPTTransformer(embedding_size, heads, rng) for _ in range(blocks)]
         self.output = GPTOutput(embedding_size, vocab_size, head_bias, rng)
+        if tied:
+            self.output.linear.weight = self.embedding.embedding.weight
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """模型的设置，都是 Python 的整数与布尔值：可以存成 JSON，再 `GPT(**config)` 重建。"""
+        return {
+            "vocab_size": self.vocab_size,
+            "context_size": self.context_size,
+            "embedding_size": self.embedding.embedding.weight.shape[1],
+            "heads": self._heads,
+            "blocks": len(self.transformers),
+            "head_bias": self.output.linear.bias is not None,
+            "tied": self.output.linear.weight is self.embedding.embedding.weight,
+        }
 
     @property
     def vocab_size(self) -> int:
