@@ -9,7 +9,6 @@ from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
@@ -91,7 +90,7 @@ def _show(command: str, usage: list[str], text: str | None, sections: dict[str, 
     console.print(line)
     for paragraph in (text or "").strip().split("\n\n"):
         console.print()
-        console.print(Text("\n".join(s.strip() for s in paragraph.split("\n"))))
+        _wrapped(console, "\n".join(s.strip() for s in paragraph.split("\n")))
     for title, rows in sections.items():
         if rows:
             console.print()
@@ -100,14 +99,20 @@ def _show(command: str, usage: list[str], text: str | None, sections: dict[str, 
 
 
 def _table(console: Console, rows: list[Row]) -> None:
-    if console.width < NARROW:
-        for name, text in rows:
-            console.print(Padding(Text(name, "cyan"), (0, 0, 0, 2), expand=False))
-            console.print(Padding(Text(text), (0, 0, 0, 6), expand=False))
-        return
-    width = max(cell_len(name) for name, _ in rows) + 4
+    narrow = console.width < NARROW
+    width = 6 if narrow else max(cell_len(name) for name, _ in rows) + 4
     for name, text in rows:
-        title = Text("  " + name + " " * (width - 2 - cell_len(name)), "cyan")
-        for line in Text(text).wrap(console, console.width - width):
-            console.print(Text.assemble(title, line))
-            title = Text(" " * width)
+        title = Text("  " + name, "cyan")
+        if narrow:
+            console.print(title)
+            title = Text()
+        _wrapped(console, text, width, title)
+
+
+def _wrapped(console: Console, text: str, indent: int = 0, title: Text | None = None) -> None:
+    """折行写一段文字，各行缩进，第一行前面是 `title`；行尾没有空格。"""
+    title = title or Text()
+    for line in Text(text).wrap(console, console.width - indent):
+        line.rstrip()
+        console.print(title, " " * (indent - title.cell_len), line, sep="")
+        title = Text()

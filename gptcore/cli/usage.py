@@ -36,17 +36,14 @@ def integer(option: str, minimum: int, maximum: int, example: int) -> Callable[[
 
     def parse(given: object) -> int:
         value = str(given)  # 默认值也经过这里，它不是文字
-        plain = re.fullmatch(r"[+-]?[0-9]{1,100}", value.strip())  # 不认全角数字与下划线
-        if plain is None or not minimum <= int(value) <= maximum:
-            kind = (
-                f"不大于 {maximum} 的整数"
-                if plain and int(value) > maximum
-                else f"不小于 {minimum} 的整数"
-            )
+        plain = re.fullmatch(r"[+-]?[0-9]+", value)  # 不认全角数字与下划线
+        number = int(value[:100]) if plain else minimum - 1  # int 不接受几千位的数
+        if not minimum <= number <= maximum:
+            bound = f"不大于 {maximum}" if number > maximum else f"不小于 {minimum}"
             raise UsageError(
-                f"{option} 得到 {_short(value)}，它必须是{kind}；例如 {option} {example}"
+                f"{option} 得到 {_short(value)}，它必须是{bound} 的整数；例如 {option} {example}"
             )
-        return int(value)
+        return number
 
     return parse
 
@@ -65,7 +62,7 @@ def real(option: str, example: str, *, positive: bool = False) -> Callable[[obje
 
     def parse(given: object) -> float:
         value = str(given)
-        plain = re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", value.strip())
+        plain = re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", value)
         number = float(value) if plain else math.nan
         if not 0 <= number < math.inf or (positive and number == 0):
             kind = "大于 0 的有限数" if positive else "不小于 0 的有限数"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli.running import TINY, Outcome
+from cli.running import TINY, Outcome, process
 from rich.cells import cell_len
 from rich.console import Console
 
@@ -48,7 +48,13 @@ def test_train_info_generate(cli: Cli, text_file: Path, tmp_path: Path) -> None:
 
     shown = cli("info", out)
     assert shown.code == 0
-    for part in ("上下文尺寸", f"{model.num_parameters:,}", "KiB", "BLAS 线程数", "测试损失（奈特/字符）"):
+    for part in (
+        "上下文尺寸",
+        f"{model.num_parameters:,}",
+        "KiB",
+        "BLAS 线程数",
+        "测试损失（奈特/字符）",
+    ):
         assert part in shown.out
 
     first, again, other = (
@@ -189,6 +195,7 @@ def test_help_of_a_command(
     assert result.out.startswith(f"用法：gptcore {command}")
     assert not ENGLISH.search(result.out.replace("--help", ""))
     assert max(cell_len(line) for line in result.out.splitlines()) <= columns
+    assert not [line for line in result.out.splitlines() if line != line.rstrip()]
 
 
 def test_help_names_every_option_and_default(cli: Cli) -> None:
@@ -211,6 +218,13 @@ def test_help_names_every_option_and_default(cli: Cli) -> None:
         assert f"默认 {default}）" in described
     for option in ("--min-lr", "--steps", "--epochs"):
         assert option + " " in text
+
+
+def test_help_without_docstrings() -> None:
+    result = process("-h", env={"PYTHONOPTIMIZE": "2"})
+    assert result.code == 0
+    for part in ("用 NumPy 从零写成的 GPT", "演示：", "训练：", "生成：", "查看："):
+        assert part in result.out
 
 
 def test_version(cli: Cli) -> None:

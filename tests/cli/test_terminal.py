@@ -114,7 +114,11 @@ def test_generate_streams(model_folder: Path) -> None:
 
 
 def terminal(
-    columns: int, *args: str, env: dict[str, str] | None = None, interrupt_at: str = ""
+    columns: int,
+    *args: str,
+    env: dict[str, str] | None = None,
+    interrupt_at: str = "",
+    interrupt: signal.Signals = signal.SIGINT,
 ) -> tuple[int, str]:
     """在伪终端里运行一段 Python，返回退出码与屏幕上收到的一切；看到 `interrupt_at` 就中断。"""
     import fcntl
@@ -144,7 +148,7 @@ def terminal(
                 break
             received += piece
             if interrupt_at and interrupt_at.encode() in received:
-                running.send_signal(signal.SIGINT)
+                running.send_signal(interrupt)
                 interrupt_at = ""
         code = running.wait(30)
     os.close(main)
