@@ -109,13 +109,14 @@ class GPTLoss(Loss):
                 f"GPTLoss：标签必须是整数，这里的类型是 {y.dtype}；请写 Tensor(y.data.astype(int))"
             )
         vocab_size = p.shape[-1]
-        labels = y.data.reshape(-1).astype(np.int64, copy=False)
-        if labels.min() < 0 or labels.max() >= vocab_size:
-            wrong = int(labels.min() if labels.min() < 0 else labels.max())
+        given = y.data.reshape(-1)
+        if given.min() < 0 or given.max() >= vocab_size:
+            wrong = int(given.min() if given.min() < 0 else given.max())
             raise RangeError(
                 f"GPTLoss：标签 {wrong} 超出范围，分数有 {vocab_size} 个，可用的标签是 0 到 {vocab_size - 1}；"
                 "请检查词表与模型的 vocab_size 是否一致"
             )
+        labels = given.astype(np.int64, copy=False)
         value, probabilities = cross_entropy_forward(p.data.reshape(-1, vocab_size), labels)
         shape = p.shape
         return Tensor(value).record(

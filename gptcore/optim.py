@@ -1,6 +1,7 @@
 """优化器、梯度裁剪与学习率调度"""
 
 import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ class ParameterGroup:
 
 
 class Optimizer(ABC):
-    """优化器的基类：按梯度就地更新参数。
+    """优化器的基类：按梯度就地更新参数。冻结的参数（`requires_grad=False`）跳过，随时可以冻结或放开。
 
     Args:
         parameters: 参数的列表，或者分组：`[{"parameters": […], "weight_decay": 0.1}, …]`。同一个张量只更新一次。
@@ -81,19 +82,16 @@ class Optimizer(ABC):
         Returns:
             裁剪之前的范数。
         """
-        if not _is_number(max_norm) or not max_norm > 0:
+        if not _is_number(max_norm) or not 0 < max_norm <= sys.float_info.max:
             raise ArgumentError(
-                f"clip_grad_norm：max_norm 必须是正数，这里是 {max_norm!r}；不想裁剪就不要调用"
+                f"clip_grad_norm：max_norm 必须是正数，这里是 {str(max_norm)[:60]}；不想裁剪就不要调用"
             )
-        total = 0.0
-        for p in self.parameters:
-            flat = p.grad.reshape(-1)
-            total += float(np.dot(flat, flat))
-        norm = math.sqrt(total)
+        grads = [p.grad for p in self.parameters if p.requires_grad]
+        with np.errstate(over="ignore"):
+            norm = math.sqrt(sum(_squared_norm(g.reshape(-1)) for g in grads))
         scale = max_norm / (norm + 1e-6)
         if scale < 1:
-            for p in self.parameters:
-                grad = p.grad
+            for grad in grads:
                 grad *= scale
         return norm
 
@@ -118,7 +116,8 @@ class SGDOptimizer(Optimizer):
     def step(self) -> None:
         """更新一次参数。"""
         for p in self.parameters:
-            p.data -= p.data.dtype.type(self.lr) * p.grad
+            if p.requires_grad:
+                p.data -= p.data.dtype.type(self.lr) * p.grad
 
 
 class AdamWOptimizer(Optimizer):
@@ -170,6 +169,8 @@ class AdamWOptimizer(Optimizer):
         """更新一次参数。"""
         self.steps += 1
         for bucket in self._buckets:
+            if not any(t.requires_grad for t in bucket.tensors):
+                continue
             theta, g = bucket.gather()
             adamw_update(
                 theta,
@@ -208,7 +209,7 @@ class _Bucket:
         """把更新后的值写回各个参数。"""
         start = 0
         for t in self.tensors:
-            if not np.may_share_memory(theta, t.data):
+            if t.requires_grad and not np.may_share_memory(theta, t.data):
                 t.data[...] = theta[start : start + t.size].reshape(t.shape)
             start += t.size
 
@@ -227,15 +228,9 @@ def _partition(tensors: list[Tensor]) -> list[list[Tensor]]:
 
 def _groups(name: str, parameters: Iterable[Any], weight_decay: float) -> list[ParameterGroup]:
     """检查参数，整理成组；同一组里重复的张量只留一个。"""
-    given: Any = parameters
-    if isinstance(given, Tensor | np.ndarray) or not isinstance(given, Iterable):
-        raise DtypeError(
-            f"{name}：parameters 必须是参数的列表，这里是 {type(parameters).__name__}；"
-            "请写 model.parameters，只有一个时写 [w]"
-        )
-    items: list[Any] = list(parameters)
+    items = _to_list(name, parameters)
     if items and not isinstance(items[0], Mapping):
-        items = [{"parameters": items}]
+        items: list[Any] = [{"parameters": items}]
     groups: list[ParameterGroup] = []
     seen: dict[int, int] = {}
     for i, item in enumerate(items):
@@ -246,7 +241,7 @@ def _groups(name: str, parameters: Iterable[Any], weight_decay: float) -> list[P
             )
         decay: float = item.get("weight_decay", weight_decay)
         _require_number(name, "weight_decay", decay)
-        members = {id(p): _require_parameter(name, p) for p in item["parameters"]}
+        members = {id(p): _require_parameter(name, p) for p in _to_list(name, item["parameters"])}
         for key, p in members.items():
             if seen.setdefault(key, i) != i:
                 raise ArgumentError(
@@ -259,6 +254,15 @@ def _groups(name: str, parameters: Iterable[Any], weight_decay: float) -> list[P
     return groups
 
 
+def _to_list(name: str, parameters: Any) -> list[Any]:
+    if isinstance(parameters, Iterable) and not isinstance(parameters, Tensor | np.ndarray):
+        return list(cast("Iterable[Any]", parameters))
+    kind = type(cast("object", parameters)).__name__
+    raise DtypeError(
+        f"{name}：parameters 必须是参数的列表，这里是 {kind}；请写 model.parameters，只有一个时写 [w]"
+    )
+
+
 def _require_parameter(name: str, p: Any) -> Tensor:
     if not isinstance(p, Tensor) or p.dtype.kind != "f":
         raise DtypeError(
@@ -267,6 +271,10 @@ def _require_parameter(name: str, p: Any) -> Tensor:
     if not p.is_leaf:
         raise ArgumentError(
             f"{name}：形状 {p.shape} 的张量是算出来的，更新它没有用；请给出算出它的参数"
+        )
+    if not p.data.flags.writeable:
+        raise ArgumentError(
+            f"{name}：形状 {p.shape} 的参数是只读的，不能更新；请复制一份：Tensor(array.copy())"
         )
     return p
 
@@ -279,14 +287,23 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.integer | np.floating)
 
 
+def _squared_norm(flat: Array) -> float:
+    """平方和；float32 里溢出时换成 float64 再算。"""
+    total = float(np.dot(flat, flat))
+    if math.isinf(total):
+        wide = flat.astype(np.float64)
+        total = float(np.dot(wide, wide))
+    return total
+
+
 def _is_beta(value: Any) -> bool:
     return _is_number(value) and 0 <= value < 1
 
 
 def _require_number(name: str, argument: str, value: Any) -> None:
-    if not _is_number(value) or not 0 <= value < math.inf:
+    if not _is_number(value) or not 0 <= value <= sys.float_info.max:
         raise ArgumentError(
-            f"{name}：{argument} 必须是非负的有限数，这里是 {value!r}；请写例如 {argument}=0.001"
+            f"{name}：{argument} 必须是非负的有限数，这里是 {repr(value)[:60]}；请写例如 {argument}=0.001"
         )
 
 
@@ -324,8 +341,12 @@ class WarmupCosineScheduler:
         self, lr: float, total_steps: int, warmup_steps: int = 0, min_lr: float = 0.0
     ) -> None:
         name = "WarmupCosineScheduler"
-        _require_number(name, "total_steps", total_steps)
-        _require_number(name, "warmup_steps", warmup_steps)
+        for argument, value in (("total_steps", total_steps), ("warmup_steps", warmup_steps)):
+            _require_number(name, argument, value)
+            if value != int(value):
+                raise ArgumentError(
+                    f"{name}：{argument} 必须是整数，这里是 {value}；请写例如 {argument}=int({value})"
+                )
         _require_number(name, "lr", lr)
         _require_number(name, "min_lr", min_lr)
         if min_lr > lr:

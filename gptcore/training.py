@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gptcore.data import CharDataset, Dataset
-from gptcore.errors import ArgumentError, DtypeError, ShapeError
+from gptcore.errors import ArgumentError, DataError, DtypeError, ShapeError
 from gptcore.layers import Layer
 from gptcore.losses import Loss
 from gptcore.models.generation import generate_ids, require_count, require_prompt, sample
@@ -69,6 +69,7 @@ class Trainer:
                 raise DtypeError(
                     f"{type(self).__name__}：{name} 必须是对象，这里是类 {value.__name__}；请写 {value.__name__}(…)"
                 )
+        _require_parameters(type(self).__name__, model, optimizer)
         self.model = model
         self.loss_fn = loss_fn
         self.optimizer = optimizer
@@ -84,12 +85,15 @@ class Trainer:
             每一轮的平均损失。
         """
         _require_epochs(epochs)
+        _require_dataset("train", dataset)
         history: list[float] = []
         dataset.train()
         self.model.train()
         with self._threads():
             for _ in range(epochs):
                 losses = [self._step(x, y) for x, y in dataset]
+                if not losses:
+                    raise DataError("train：数据集没有给出任何一批；请检查它的 __len__ 与 __iter__")
                 history.append(sum(losses) / len(losses))
         return history
 
@@ -111,6 +115,7 @@ class Trainer:
         Returns:
             预测与损失。
         """
+        _require_dataset("test", dataset)
         with _testing(dataset), self.model.evaluating(), no_grad(), self._threads():
             x, y = dataset.all()
             p = self.model(x)
@@ -175,6 +180,7 @@ class GPTTrainer(Trainer):
             ArgumentError: 步数不是非负整数。
         """
         require_count("steps", "count", count)
+        _require_dataset("steps", dataset)
         return self._steps(dataset, count, scheduler)
 
     def _steps(
@@ -182,6 +188,8 @@ class GPTTrainer(Trainer):
     ) -> Iterator[StepReport]:
         dataset.train()
         batches = len(dataset)
+        if not batches:
+            raise DataError("steps：数据集的批数是 0；请检查它的 __len__")
         for i in range(count):
             self.model.train()
             if scheduler is not None:
@@ -209,6 +217,7 @@ class GPTTrainer(Trainer):
             每一轮的平均损失。
         """
         _require_epochs(epochs)
+        _require_dataset("train", dataset)
         dataset.train()
         batches = len(dataset)
         losses = [report.loss for report in self.steps(dataset, epochs * batches, scheduler)]
@@ -222,10 +231,13 @@ class GPTTrainer(Trainer):
         """
         predictions: list[Tensor] = []
         total = 0.0
+        _require_dataset("test", dataset)
         with _testing(dataset), self.model.evaluating(), no_grad(), self._threads():
             for x, y in dataset:
                 predictions.append(self.model(x))
                 total += float(self.loss_fn(predictions[-1], y))
+        if not predictions:
+            raise DataError("test：数据集没有给出任何一批；请检查它的 __len__ 与 __iter__")
         return predictions, total / len(predictions)
 
     def generate(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -267,6 +279,29 @@ def _testing(dataset: Dataset) -> Generator[None]:
     finally:
         if training:
             dataset.train()
+
+
+def _require_parameters(name: str, model: Layer, optimizer: Optimizer) -> None:
+    """优化器里至少有一个参数是这个模型的；视图算它原来的张量。"""
+    known, updated = (
+        {id(p if p.view_of is None else p.view_of) for p in owner.parameters}
+        for owner in (model, optimizer)
+    )
+    if known and not known & updated:
+        raise ArgumentError(
+            f"{name}：优化器里没有这个模型的参数，它更新的是别的模型；"
+            "请用这个模型的参数建立优化器，例如 AdamWOptimizer(model.parameters)"
+        )
+
+
+def _require_dataset(name: str, dataset: Any) -> None:
+    """数据集要能切换训练集与测试集、能按批取用；不必是 `Dataset` 的子类。"""
+    needed = ("train", "eval", "__len__", "__getitem__")
+    if isinstance(dataset, type) or not all(hasattr(dataset, n) for n in needed):
+        raise DtypeError(
+            f"{name}：dataset 必须是数据集，这里是 {str(dataset)[:60]}；"
+            "请给出 Dataset 的子类的对象，例如 CharDataset(文件名)"
+        )
 
 
 def _require_epochs(epochs: int) -> None:

@@ -3,6 +3,7 @@ r"""数据集：把数据切成一批一批的 `(x, y)`"""
 import operator
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any, Self, SupportsIndex, cast
 
 import numpy as np
@@ -108,13 +109,18 @@ class Dataset(ABC):
     def __len__(self) -> int:
         x, _ = self._nonempty()
         title = SPLITS[self.training][1]
-        if self.batch_size > len(x):
+        batch_size = positive_integer(type(self).__name__, "batch_size", self.batch_size)
+        if batch_size > len(x):
             raise DataError(
-                f"{type(self).__name__}：batch_size={self.batch_size} 大于{title}的"
+                f"{type(self).__name__}：batch_size={batch_size} 大于{title}的"
                 f"样本数 {len(x)}，一批也凑不满；请减小 batch_size 或增加数据，"
                 "要一次取出全部样本请用 all()"
             )
-        return len(x) // self.batch_size
+        return len(x) // batch_size
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        # 没有它，Python 会把取批时的 IndexError 当作结束，子类里的错误就悄悄丢了
+        return (self[i] for i in range(len(self)))
 
     def __getitem__(self, index: SupportsIndex) -> tuple[Tensor, Tensor]:
         batches = len(self)
@@ -334,14 +340,14 @@ def _rows(data: Any, where: str) -> Any:
     """数组和独热行原样返回，张量取其数值，列表变成数组。"""
     if isinstance(data, Tensor):
         data = data.data.astype(np.int64) if data.integral else data.data
-    elif not isinstance(data, np.ndarray | OneHotRows):
-        data = _list_to_array(data, where)
+    elif not isinstance(data, OneHotRows):
+        data = _numbers(data, where)
     if not data.ndim:
         raise ShapeError(f"{where}只有一个数，没有样本这一轴；请写成列表，例如 [样本]")
     return cast(Any, data)
 
 
-def _list_to_array(data: Any, where: str) -> npt.NDArray[Any]:
+def _numbers(data: Any, where: str) -> npt.NDArray[Any]:
     try:
         array = np.asarray(data)
     except ValueError:
@@ -350,6 +356,8 @@ def _list_to_array(data: Any, where: str) -> npt.NDArray[Any]:
         raise DtypeError(
             f"{where}的类型是 {array.dtype}（{str(data)[:40]}），它必须是数；文本请先用分词器编码"
         )
+    if isinstance(data, np.ndarray):
+        return Tensor(array, requires_grad=False).data  # 不支持的浮点类型在这里报错
     if array.dtype.kind == "i":
         return array.astype(np.int64, copy=False)
     return array.astype(DTYPE, copy=False) if array.dtype.kind == "f" else array
@@ -358,11 +366,11 @@ def _list_to_array(data: Any, where: str) -> npt.NDArray[Any]:
 def _fraction(operation: str, split: float) -> float:
     try:
         value = float(split)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         value = float("nan")
     if not 0.0 < value <= 1.0:
         raise ArgumentError(
-            f"{operation}：split 得到 {split!r}，它必须大于 0 且不超过 1；"
+            f"{operation}：split 得到 {repr(split)[:60]}，它必须大于 0 且不超过 1；"
             "请给出训练集的比例，例如 0.9，1.0 表示不留测试集"
         )
     return value

@@ -100,8 +100,7 @@ class CharTokenizer(Tokenizer):
     kind = "char"
 
     def __init__(self, vocab: str | Sequence[str]) -> None:
-        self.vocab: list[str] = list(vocab)
-        _check_vocab(self.vocab)
+        self.vocab = _check_vocab(vocab)
         self.stoi: dict[str, int] = {character: i for i, character in enumerate(self.vocab)}
         self.itos: dict[int, str] = dict(enumerate(self.vocab))
         self._codes = np.array([ord(character) for character in self.vocab], dtype="<u4")
@@ -203,7 +202,8 @@ class CharTokenizer(Tokenizer):
         Raises:
             DataError: 没有 `"vocab"`，或词表无效。
         """
-        vocab = data.get("vocab")
+        given: Any = data
+        vocab = data.get("vocab") if isinstance(given, Mapping) else data
         if not isinstance(vocab, str | list):
             raise DataError(
                 f"CharTokenizer.from_dict：vocab 得到 {vocab!r}，它必须是字符串或字符的列表；"
@@ -369,11 +369,12 @@ def _check_text(operation: str, text: str) -> None:
         )
 
 
-def _check_vocab(vocab: Sequence[Any]) -> None:
+def _check_vocab(vocab: Any) -> list[str]:
+    if not isinstance(vocab, Iterable):
+        raise DtypeError(f"CharTokenizer：vocab 得到 {vocab!r}，它必须是字符串或字符的列表")
+    vocab = list(cast("Iterable[Any]", vocab))
     if not vocab:
-        raise DataError(
-            "CharTokenizer：vocab 是空的；请给出至少一个字符，或用 CharTokenizer.from_text(文本)"
-        )
+        raise DataError("CharTokenizer：vocab 是空的；请给出至少一个字符，或用 from_text(文本)")
     seen: dict[str, int] = {}
     for position, character in enumerate(vocab):
         if not isinstance(character, str):
@@ -395,3 +396,4 @@ def _check_vocab(vocab: Sequence[Any]) -> None:
                 "要从文本收集词表请用 CharTokenizer.from_text(文本)"
             )
         seen[character] = position
+    return vocab

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gptcore.errors import ArgumentError
+from gptcore.data.checks import positive_integer
+from gptcore.errors import ArgumentError, DtypeError, RangeError
 from gptcore.tensor import DTYPE
 
 Integers = npt.NDArray[np.integer[Any]]
@@ -23,7 +24,9 @@ class OneHotRows:
         size: 每一行的长度，即词表大小。
 
     Raises:
-        ArgumentError: `indices` 不是一维。
+        ArgumentError: `indices` 不是一维，或 `size` 不是正整数。
+        DtypeError: `indices` 不是整数数组。
+        RangeError: 有编号不在 0 到 `size - 1`。
 
     Example:
         >>> rows = OneHotRows(np.array([2, 0]), 3)
@@ -36,12 +39,23 @@ class OneHotRows:
     ndim = 2
 
     def __init__(self, indices: Integers, size: int) -> None:
+        kind = getattr(getattr(indices, "dtype", None), "kind", "")
+        if not hasattr(indices, "ndim") or kind not in ("i", "u"):
+            raise DtypeError(
+                f"OneHotRows：indices 得到 {str(indices)[:40]}，它必须是整数数组；"
+                "列表请写成 np.array(indices)，小数请先 astype(np.int64)"
+            )
         if indices.ndim != 1:
             raise ArgumentError(
                 f"OneHotRows：indices 的形状是 {indices.shape}，它必须是一维；请先展平成一维数组"
             )
         self.indices = indices
-        self.size = size
+        self.size = positive_integer("OneHotRows", "size", size)
+        if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < self.size:
+            raise RangeError(
+                f"OneHotRows：indices 的范围是 {indices.min()} 到 {indices.max()}，"
+                f"应在 0 到 {self.size - 1} 之间；请检查 size 是不是词表大小"
+            )
 
     @property
     def shape(self) -> tuple[int, int]:
