@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -202,5 +203,5 @@ def _verified(folder: Path, name: str, entries: Any) -> bytes:
 
 
 def is_leftover(path: Path) -> bool:
-    """是不是写到一半中断留下的临时文件。"""
-    return path.name.startswith(".") and path.suffix in {".new", ".tmp"}
+    """是不是我们写到一半中断留下的临时文件：`.名字.16 位十六进制.new` 或 `.tmp`。"""
+    return re.fullmatch(r"\..+\.[0-9a-f]{16}\.(new|tmp)", path.name) is not None

@@ -276,12 +276,13 @@ def test_a_save_that_is_cut_short_at_any_moment(
 
 
 def test_old_leftovers_are_swept(folder: Path) -> None:
-    stale = folder / ".config.json.0123.new"
-    stale.write_text("x", encoding="utf-8")
-    os.utime(stale, (0, 0))
+    stale, own = folder / ".config.json.0123456789abcdef.new", folder / ".我的.tmp"
+    for path in (stale, own):
+        path.write_text("x", encoding="utf-8")
+        os.utime(path, (0, 0))
     model, tokenizer = load_model(folder)
     save_model(folder, model, tokenizer)
-    assert sorted(p.name for p in folder.iterdir()) == sorted(FILES)
+    assert sorted(p.name for p in folder.iterdir()) == sorted([*FILES, own.name])
 
 
 # 位置
