@@ -12,6 +12,7 @@ import numpy as np
 from gptcore.errors import ArgumentError, DtypeError
 from gptcore.kernels.adamw import adamw_update
 from gptcore.kernels.array import BLOCK, Array
+from gptcore.kernels.convert import brief
 from gptcore.tensor import Tensor
 
 GROUP_KEYS = {"parameters", "weight_decay"}
@@ -84,7 +85,7 @@ class Optimizer(ABC):
         """
         if not _is_number(max_norm) or not 0 < max_norm <= sys.float_info.max:
             raise ArgumentError(
-                f"clip_grad_norm：max_norm 必须是正数，这里是 {str(max_norm)[:60]}；不想裁剪就不要调用"
+                f"clip_grad_norm：max_norm 必须是正数，这里是 {brief(max_norm)}；不想裁剪就不要调用"
             )
         grads = [p.grad for p in self.parameters if p.requires_grad]
         with np.errstate(over="ignore"):
@@ -152,7 +153,7 @@ class AdamWOptimizer(Optimizer):
         pair: Any = betas
         if not (isinstance(pair, tuple | list) and len(betas) == 2 and all(map(_is_beta, betas))):
             raise ArgumentError(
-                f"AdamWOptimizer：betas 必须是两个 0 ≤ β < 1 的数，这里是 {betas}；通常用 (0.9, 0.999)"
+                f"AdamWOptimizer：betas 必须是两个 0 ≤ β < 1 的数，这里是 {brief(betas)}；通常用 (0.9, 0.999)"
             )
         _require_number("AdamWOptimizer", "eps", eps)
         if not eps:
@@ -303,7 +304,7 @@ def _is_beta(value: Any) -> bool:
 def _require_number(name: str, argument: str, value: Any) -> None:
     if not _is_number(value) or not 0 <= value <= sys.float_info.max:
         raise ArgumentError(
-            f"{name}：{argument} 必须是非负的有限数，这里是 {repr(value)[:60]}；请写例如 {argument}=0.001"
+            f"{name}：{argument} 必须是非负的有限数，这里是 {brief(value)}；请写例如 {argument}=0.001"
         )
 
 

@@ -4,6 +4,7 @@ import operator
 from typing import SupportsIndex
 
 from gptcore.errors import ArgumentError
+from gptcore.kernels.convert import brief
 
 
 def positive_integer(operation: str, name: str, value: SupportsIndex) -> int:
@@ -26,6 +27,6 @@ def positive_integer(operation: str, name: str, value: SupportsIndex) -> int:
         number = None
     if number is None or number < 1:
         raise ArgumentError(
-            f"{operation}：{name} 得到 {repr(value)[:60]}，它必须是正整数；请给出 1 或更大的整数"
+            f"{operation}：{name} 得到 {brief(value)}，它必须是正整数；请给出 1 或更大的整数"
         )
     return number

@@ -14,6 +14,7 @@ from gptcore.data.text import read_text
 from gptcore.data.tokenizers import CharTokenizer
 from gptcore.data.windows import Integers, OneHotRows, next_tokens, window_rows
 from gptcore.errors import ArgumentError, DataError, DtypeError, RangeError, ShapeError
+from gptcore.kernels.convert import brief
 from gptcore.tensor import DTYPE, Tensor
 
 SPLITS = {True: ("train_data", "训练集"), False: ("test_data", "测试集")}
@@ -112,7 +113,7 @@ class Dataset(ABC):
         batch_size = positive_integer(type(self).__name__, "batch_size", self.batch_size)
         if batch_size > len(x):
             raise DataError(
-                f"{type(self).__name__}：batch_size={batch_size} 大于{title}的"
+                f"{type(self).__name__}：batch_size={brief(batch_size)} 大于{title}的"
                 f"样本数 {len(x)}，一批也凑不满；请减小 batch_size 或增加数据，"
                 "要一次取出全部样本请用 all()"
             )
@@ -370,7 +371,7 @@ def _fraction(operation: str, split: float) -> float:
         value = float("nan")
     if not 0.0 < value <= 1.0:
         raise ArgumentError(
-            f"{operation}：split 得到 {repr(split)[:60]}，它必须大于 0 且不超过 1；"
+            f"{operation}：split 得到 {brief(split)}，它必须大于 0 且不超过 1；"
             "请给出训练集的比例，例如 0.9，1.0 表示不留测试集"
         )
     return value

@@ -12,6 +12,16 @@ FLOATS = "fd"
 """支持的浮点类型：float32 与 float64。float16 的和与平方很快就溢出，算出来的是错的。"""
 
 
+def brief(value: Any) -> str:
+    """写进错误消息的值，至多 60 个字符；很大的整数只写出大小，Python 不肯把几千位的整数变成文字。"""
+    if isinstance(value, int) and abs(value) > 10**20:
+        return f"{'-' if value < 0 else ''}2 的 {value.bit_length() - 1} 次方以上"
+    try:
+        return repr(value)[:60]
+    except ValueError:  # 里面有这样的整数
+        return type(value).__name__
+
+
 def to_array(data: Any, dtype: Any) -> tuple[Array, bool]:
     """变成数组，并说明数值是否来自整数。
 
@@ -52,7 +62,7 @@ def _not_numbers(data: Any, dtype: np.dtype[Any]) -> str:
         if dtype.kind in "US"
         else "请给出数、列表或数组，例如 Tensor([1.0, 2.0])"
     )
-    given = "None" if data is None else f"{str(data)[:60]!r}（类型 {dtype}）"
+    given = "None" if data is None else f"{brief(data)}（类型 {dtype}）"
     return f"Tensor：数据必须是数，这里是 {given}；{remedy}"
 
 

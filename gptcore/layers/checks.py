@@ -7,6 +7,7 @@ import numpy as np
 
 from gptcore.errors import ArgumentError, DtypeError, RangeError, ShapeError
 from gptcore.kernels.array import Array
+from gptcore.kernels.convert import brief
 from gptcore.tensor import Tensor
 
 FLOAT_MAX = sys.float_info.max
@@ -28,12 +29,10 @@ def require_size(layer: str, name: str, value: Any, remedy: str = "") -> int:
     """
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if whole and value > LARGEST_SIZE:
-        raise ArgumentError(
-            f"{layer}：{name} 不能超过 10 亿，这里是 {_brief(value)}；请减小 {name}"
-        )
+        raise ArgumentError(f"{layer}：{name} 不能超过 10 亿，这里是 {brief(value)}；请减小 {name}")
     if not whole or value < 1:
         remedy = remedy or f"请写例如 {name}=64"
-        raise ArgumentError(f"{layer}：{name} 必须是正整数，这里是 {value!r}；{remedy}")
+        raise ArgumentError(f"{layer}：{name} 必须是正整数，这里是 {brief(value)}；{remedy}")
     return int(cast("Any", value))
 
 
@@ -42,15 +41,8 @@ def require_number(layer: str, name: str, value: Any, low: float, high: float) -
     number = isinstance(value, int | float | np.integer | np.floating)
     if not number or not low <= value < high or not -FLOAT_MAX <= value <= FLOAT_MAX:
         raise ArgumentError(
-            f"{layer}：{name} 必须是满足 {low:g} ≤ {name} < {high:g} 的数，这里是 {_brief(value)}"
+            f"{layer}：{name} 必须是满足 {low:g} ≤ {name} < {high:g} 的数，这里是 {brief(value)}"
         )
-
-
-def _brief(value: Any) -> str:
-    """值本身；很长的整数只写出大小。"""
-    if isinstance(value, int) and abs(value) > 10**20:
-        return f"{'-' if value < 0 else ''}2 的 {value.bit_length() - 1} 次方以上"
-    return repr(value)
 
 
 def require_floats(layer: str, x: Any) -> None:

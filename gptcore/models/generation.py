@@ -10,6 +10,7 @@ import numpy as np
 from gptcore.data.tokenizers import integer_ids
 from gptcore.errors import ArgumentError, DataError, DtypeError
 from gptcore.kernels.array import Array
+from gptcore.kernels.convert import brief
 from gptcore.kernels.softmax import softmax_forward
 from gptcore.layers import Layer
 from gptcore.random import resolve_rng
@@ -38,7 +39,7 @@ def sample(probabilities: Array, rng: np.random.Generator | None = None) -> int:
         p = np.empty(0)
     if p.ndim != 1 or not p.size:
         raise DtypeError(
-            f"sample：概率必须是形状 (词表大小,) 的数组，这里是 {str(probabilities)[:60]}；"
+            f"sample：概率必须是形状 (词表大小,) 的数组，这里是 {brief(probabilities)}；"
             "有几行时请逐行抽取"
         )
     cumulative = np.cumsum(p)
@@ -88,7 +89,7 @@ def generate_ids(
     number = isinstance(given, int | float | np.integer | np.floating)
     if not number or not 0 <= temperature <= sys.float_info.max:
         raise ArgumentError(
-            f"generate：temperature 必须是非负的有限数，这里是 {str(temperature)[:60]}；通常取 0.8 到 1"
+            f"generate：temperature 必须是非负的有限数，这里是 {brief(temperature)}；通常取 0.8 到 1"
         )
     return _generate(model, ids, steps, context_size, temperature, resolve_rng("generate", rng))
 
@@ -98,7 +99,7 @@ def require_count(name: str, argument: str, value: Any, low: int = 0) -> None:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
         kind = "正整数" if low else "非负整数"
         raise ArgumentError(
-            f"{name}：{argument} 必须是{kind}，这里是 {value!r}；请写例如 {argument}=10"
+            f"{name}：{argument} 必须是{kind}，这里是 {brief(value)}；请写例如 {argument}=10"
         )
 
 
