@@ -43,6 +43,10 @@ class no_grad(ContextDecorator):  # noqa: N801  用起来像函数
         False
     """
 
+    def __init__(self, *function: object) -> None:
+        if function:
+            raise DtypeError("no_grad：装饰函数时要写括号：@no_grad()")
+
     def __enter__(self) -> None:
         _no_grad_depth.set(_no_grad_depth.get() + 1)
 

@@ -301,10 +301,10 @@ def _is_beta(value: Any) -> bool:
     return _is_number(value) and 0 <= value < 1
 
 
-def _require_number(name: str, argument: str, value: Any) -> None:
+def _require_number(name: str, argument: str, value: Any, example: float = 0.001) -> None:
     if not _is_number(value) or not 0 <= value <= sys.float_info.max:
         raise ArgumentError(
-            f"{name}：{argument} 必须是非负的有限数，这里是 {brief(value)}；请写例如 {argument}=0.001"
+            f"{name}：{argument} 必须是非负的有限数，这里是 {brief(value)}；请写例如 {argument}={example}"
         )
 
 
@@ -343,7 +343,7 @@ class WarmupCosineScheduler:
     ) -> None:
         name = "WarmupCosineScheduler"
         for argument, value in (("total_steps", total_steps), ("warmup_steps", warmup_steps)):
-            _require_number(name, argument, value)
+            _require_number(name, argument, value, 100)
             if value != int(value):
                 raise ArgumentError(
                     f"{name}：{argument} 必须是整数，这里是 {value}；请写例如 {argument}=int({value})"
@@ -357,7 +357,7 @@ class WarmupCosineScheduler:
 
     def step(self, i: int) -> float:
         """第 `i` 步（从 0 数起）的学习率。"""
-        _require_number("WarmupCosineScheduler", "i", i)
+        _require_number("WarmupCosineScheduler", "i", i, 100)
         if i < self.warmup_steps:
             return self.lr * (i + 1) / self.warmup_steps
         if i >= self.total_steps:

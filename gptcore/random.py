@@ -39,9 +39,9 @@ def resolve_rng(operation: str, rng: Any) -> np.random.Generator:
     if rng is None:
         return default_rng()
     if not isinstance(rng, np.random.Generator):
-        seed = rng if isinstance(rng, int) and rng >= 0 else 42
+        seed = rng if isinstance(rng, int) and 0 <= rng < 2**64 else 42
         raise DtypeError(
-            f"{operation}：rng 必须是随机数生成器，这里是 {str(rng)[:60]!r}；"
+            f"{operation}：rng 必须是随机数生成器，这里是 {type(rng).__name__}；"
             f"请写 rng=np.random.default_rng({seed})"
         )
     return rng

@@ -281,7 +281,8 @@ class Tensor(NumPyProtocols):
             y = self.data.reshape(new)
         except (ValueError, TypeError) as error:
             raise ShapeError(
-                f"reshape：形状 {old} 有 {self.size} 个元素，不能变成 {new}；两边的元素个数要相同，-1 至多一处"
+                f"reshape：形状 {old} 有 {self.size} 个元素，不能变成 {convert.brief(new)}；"
+                "两边的元素个数要相同，-1 至多一处"
             ) from error
         return self._same(Tensor(y).record((self,), lambda dy: (dy.reshape(old),)))
 
@@ -304,7 +305,8 @@ class Tensor(NumPyProtocols):
             y = np.asarray(self.data[index])
         except (IndexError, TypeError, ValueError) as error:
             raise RangeError(
-                f"取下标：形状 {shape} 的张量没有下标 {str(index)[:60]}；每一轴的下标必须是范围内的整数、切片或整数数组"
+                f"取下标：形状 {shape} 的张量没有下标 {convert.brief(index)}；"
+                "每一轴的下标必须是范围内的整数、切片或整数数组"
             ) from error
         y = Tensor(y).record((self,), lambda dy: (ar.getitem_backward(dy, shape, index),))
         return self._same(y)

@@ -69,6 +69,8 @@ class Trainer:
                 raise DtypeError(
                     f"{type(self).__name__}：{name} 必须是对象，这里是类 {value.__name__}；请写 {value.__name__}(…)"
                 )
+            if value is None:
+                raise DtypeError(f"{type(self).__name__}：{name} 不能是 None；请给出对象")
         _require_parameters(type(self).__name__, model, optimizer)
         self.model = model
         self.loss_fn = loss_fn

@@ -173,6 +173,8 @@ def test_integers_do_not_wrap(dtype: str) -> None:
         (Tensor(np.array([100, 100], dtype)) ** 3, [10**6, 10**6]),
         (x + np.array([300, 300]), [301, 302]),
         (x @ [300, 300], 900),
+        (x * 100 + Tensor(np.array([100, 100], dtype)), [200, 300]),
+        (Tensor(np.array([100, 100], dtype)) + Tensor(np.array([100, 100], dtype)), [200, 200]),
     ]
     for y, expected in cases:
         assert y.dtype == np.int64

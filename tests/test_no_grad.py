@@ -73,6 +73,11 @@ def test_what_cannot_be_decorated() -> None:
             no_grad()(bad)
 
 
+def test_parentheses() -> None:
+    with pytest.raises(DtypeError, match=r"@no_grad\(\)"):
+        no_grad(lambda: None)
+
+
 def test_a_gradient_function_takes_no_arguments() -> None:
     x, p = Tensor([1.0]), Tensor([2.0])
 

@@ -128,20 +128,16 @@ def to_exponent(value: Any) -> int | float:
 
 
 def unify(x: Array, y: Array) -> tuple[Array, Array]:
-    """统一两个操作数的类型：整数跟随浮点数，浮点数里 0 维的跟随另一个，整数之间取 int64。
+    """统一两个操作数的类型：整数跟随浮点数，浮点数里 0 维的跟随另一个，整数之间一律 int64。
 
-    NumPy 2 会让 float32 数组与 float64 的 0 维数组得到 float64；在这里结果仍是 float32。布尔值当作整数，
-    Python 整数当作 int64：uint8 的张量加 300 得到 int64，不会绕回。
+    NumPy 2 会让 float32 数组与 float64 的 0 维数组得到 float64；在这里结果仍是 float32。
+    窄的整数先变宽再算：uint8 的 200 加 200 是 400，不会绕回成 144；布尔值当作整数。
     """
-    if x.dtype.kind == "b":
-        x = x.astype(np.int64)
-    if y.dtype.kind == "b":
-        y = y.astype(np.int64)
-    if x.dtype == y.dtype:
-        return x, y
     x_floats, y_floats = x.dtype.kind == "f", y.dtype.kind == "f"
     if not x_floats and not y_floats:
         return to_int64(x), to_int64(y)
+    if x.dtype == y.dtype:
+        return x, y
     if (x_floats and not y_floats) or (x_floats == y_floats and x.ndim and not y.ndim):
         return x, y.astype(x.dtype)
     if (y_floats and not x_floats) or (x_floats == y_floats and y.ndim and not x.ndim):
@@ -187,7 +183,7 @@ def permutation(axes: Any, shape: tuple[int, ...]) -> list[int]:
         wanted = ()
     if sorted(wanted) != every:
         raise ShapeError(
-            f"transpose：{axes} 不是形状 {shape} 各轴的一种排列；"
+            f"transpose：{brief(axes)} 不是形状 {shape} 各轴的一种排列；"
             f"请给出 0 到 {len(shape) - 1} 各一次，例如 {tuple(every[::-1])}"
         )
     return list(wanted)
@@ -212,7 +208,7 @@ def axis_tuple(operation: str, axis: Any, shape: tuple[int, ...]) -> tuple[int, 
     whole = all(isinstance(a, int | np.integer) and not isinstance(a, bool) for a in axes)
     if not whole or not all(-n <= a < n for a in axes) or len({a % n for a in axes}) < len(axes):
         known = f"可以是 {-n} 到 {n - 1} 的整数，不能重复" if n else "不能指定，它是 0 维的"
-        raise ShapeError(f"{operation}：没有轴 axis={axis!r}；形状 {shape} 的轴{known}")
+        raise ShapeError(f"{operation}：没有轴 axis={brief(axis)}；形状 {shape} 的轴{known}")
     return tuple(int(a) % n for a in axes)
 
 

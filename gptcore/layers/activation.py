@@ -13,6 +13,7 @@ from gptcore.kernels.activation import (
     relu_backward,
     relu_forward,
 )
+from gptcore.kernels.convert import brief
 from gptcore.kernels.softmax import softmax_backward, softmax_forward
 from gptcore.layers.base import Layer
 from gptcore.layers.checks import require_floats
@@ -83,7 +84,8 @@ class Softmax(Layer):
         axis = self.axis
         if not -x.ndim <= axis < x.ndim or not x.shape[axis]:
             raise ShapeError(
-                f"Softmax：axis={axis} 不适合形状 {x.shape} 的输入：没有这一轴，或它是空的；请选 0 到 {x.ndim - 1}"
+                f"Softmax：axis={brief(axis)} 不适合形状 {x.shape} 的输入：没有这一轴，或它是空的；"
+                f"请选 0 到 {x.ndim - 1}"
             )
         y = softmax_forward(x.data, axis)
         return Tensor(y).record((x,), lambda dy: (softmax_backward(dy, y, axis),))

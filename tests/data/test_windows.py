@@ -103,6 +103,8 @@ def test_an_optimizer_of_another_model() -> None:
     model, other = Linear(2, 2), Linear(2, 2)
     with pytest.raises(ArgumentError, match=r"GPTTrainer：.*别的模型.*model\.parameters"):
         GPTTrainer(model, GPTLoss(), SGDOptimizer(other.parameters, 0.1))
+    with pytest.raises(DtypeError, match="optimizer 不能是 None"):
+        Trainer(model, MSELoss(), None)  # type: ignore[arg-type]
     Trainer(model, MSELoss(), SGDOptimizer([model.bias], 0.1))  # type: ignore[list-item]
     Trainer(model, MSELoss(), SGDOptimizer([model.weight.rows(0, 1)], 0.1))
 
