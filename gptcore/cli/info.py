@@ -19,6 +19,7 @@ LABELS = {
     "heads": "头数",
     "blocks": "块数",
     "head_bias": "输出头有偏置",
+    "tied": "输出头与嵌入共用权重",
     "corpus": "语料",
     "batch_size": "批大小",
     "steps": "步数",
