@@ -197,6 +197,7 @@ def test_other_mistakes(cli: Cli, args: list[str], parts: list[str]) -> None:
 
 @pytest.mark.parametrize("name", ["GPTCORE_CACHE", "GPTCORE_DATA"])
 def test_a_home_that_does_not_exist(cli: Cli, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.delenv("GPTCORE_DATA", raising=False)
     monkeypatch.setenv(name, "~没有这个用户/x")
     result = cli("train", "--corpus", "tinyshakespeare")
     assert_error(result, name, "~没有这个用户", "完整的路径")
