@@ -58,7 +58,7 @@ class DemoSettings:
     heads: int = 4
     blocks: int = 2
     batch_size: int = 12
-    steps: int = 1500
+    steps: int = 1300
     lr: float = 3e-3
     min_lr: float = 3e-4
     warmup_steps: int = 100
