@@ -10,8 +10,8 @@ from typing import Any, Self, cast
 
 from gptcore.cli.usage import UsageError
 from gptcore.data import Tokenizer
-from gptcore.errors import DataError, GptcoreError, system_reason
-from gptcore.models import GPT, load_model, save_model
+from gptcore.errors import DataError, system_reason
+from gptcore.models import GPT, save_model
 from gptcore.serialization import MANIFEST, is_leftover, load_folder, parse_json
 
 RECORD = "training.json"
@@ -102,28 +102,6 @@ def is_model_folder(folder: Path) -> bool:
     except DataError:
         return False
     return (folder / MANIFEST).is_file()
-
-
-def open_model(folder: Path) -> tuple[GPT, Tokenizer]:
-    """读回模型与分词器；文件被怎样改动过，都只有一句话的错误。
-
-    Args:
-        folder: 文件夹。
-
-    Returns:
-        模型与分词器。
-
-    Raises:
-        DataError: 不是模型文件夹，或者文件损坏。
-    """
-    try:
-        return load_model(folder)
-    except GptcoreError:
-        raise
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise DataError(
-            f"{folder} 里的文件不完整或被改动过：{error}；请重新训练，或换回原来的文件"
-        ) from error
 
 
 def read_record(folder: Path) -> dict[str, Any]:

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 
 from gptcore.cli.failures import plain
-from gptcore.cli.folders import open_model
 from gptcore.cli.streams import visible
 from gptcore.cli.usage import UsageError
 from gptcore.data import Tokenizer
 from gptcore.errors import DataError
+from gptcore.models import load_model
 from gptcore.models.generation import generate_ids
 from gptcore.threads import blas_threads
 
@@ -36,7 +36,7 @@ def run_generate(
     Raises:
         UsageError: 文件夹不是模型，提示为空，或者里面有模型不认识的字符。
     """
-    model, tokenizer = open_model(folder)
+    model, tokenizer = load_model(folder)
     prompt = None if prompt is None else as_utf8(prompt)
     ids = _encode(tokenizer, prompt)
     rng = np.random.default_rng(seed)

@@ -6,11 +6,11 @@ from typing import Any, cast
 
 from rich.table import Table
 
-from gptcore.cli.folders import RECORD, open_model, read_record
+from gptcore.cli.folders import RECORD, read_record
 from gptcore.cli.streams import visible
 from gptcore.cli.terminal import Terminal
 from gptcore.layers import Layer
-from gptcore.models import GPT
+from gptcore.models import GPT, load_model
 
 LABELS = {
     "vocab_size": "词表大小",
@@ -44,7 +44,7 @@ def run_info(folder: Path, terminal: Terminal) -> None:
         UsageError: 不是模型文件夹。
         DataError: 文件损坏。
     """
-    model, tokenizer = open_model(folder)
+    model, tokenizer = load_model(folder)
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column()
     table.add_column(justify="right")

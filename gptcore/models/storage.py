@@ -107,7 +107,14 @@ def load_model(directory: str | os.PathLike[str]) -> tuple[GPT, Tokenizer]:
         tokenizer = tokenizer_from_dict(parse_json(files[TOKENIZER], folder / TOKENIZER))
     except DataError:
         raise
-    except (GptcoreError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+    except (
+        GptcoreError,
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise DataError(
             f"{folder} 里的文件彼此不符：{error}；请换回原来的文件，或重新保存"
         ) from error

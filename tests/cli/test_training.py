@@ -227,7 +227,7 @@ def test_memory_advice_fits_the_command(
     def refuse(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("gptcore.cli.folders.load_model", refuse)
+    monkeypatch.setattr(f"gptcore.cli.{command}.load_model", refuse)
     result = cli(command, model_folder)
     assert_error(result, "内存不够", "关掉别的程序")
     assert "--batch-size" not in result.err
