@@ -119,3 +119,18 @@ def next_tokens(tokens: Integers, context_size: int, stride: int) -> Integers:
         形状 `(窗口数,)` 的视图，与 `window_rows` 的行一一对应。
     """
     return tokens[context_size::stride]
+
+
+def spread(count: int, limit: int | None) -> npt.NDArray[np.int64]:
+    """从 `count` 个里均匀地选出至多 `limit` 个。
+
+    Args:
+        count: 一共多少个。
+        limit: 至多选多少个，正整数；`None` 表示全选。
+
+    Returns:
+        选中的编号，从小到大。
+    """
+    if limit is None or limit >= count:
+        return np.arange(count)
+    return np.arange(positive_integer("evaluation_batches", "limit", limit)) * count // limit
