@@ -135,14 +135,20 @@ class Layer(ABC):
 
     def sublayers(self) -> Iterator[Layer]:
         """自己与所有子层，先自己、后子层，各一次。"""
+        return (layer for _, layer in self.named_sublayers())
+
+    def named_sublayers(self) -> Iterator[tuple[str, Layer]]:
+        """自己与所有子层，连同名字，先自己、后子层，各一次；自己的名字是空的，子层的由属性名用点连成。"""
         seen: set[int] = set()
-        pending: list[Layer] = [self]
+        pending: list[tuple[str, Layer]] = [("", self)]
         while pending:
-            layer = pending.pop()
+            name, layer = pending.pop()
             if id(layer) not in seen:
                 seen.add(id(layer))
-                yield layer
-                pending += [v for _, v in _members(layer) if isinstance(v, Layer)][::-1]
+                yield name, layer
+                prefix = f"{name}." if name else ""
+                inner = [(prefix + n, v) for n, v in _members(layer) if isinstance(v, Layer)]
+                pending += inner[::-1]
 
     def state_dict(self) -> dict[str, Array]:
         """所有浮点张量的名字与数组（不复制），冻结的也在内；共用的张量只列一次，用它的第一个名字。"""
