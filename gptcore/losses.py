@@ -1,13 +1,13 @@
 """损失函数"""
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from gptcore.errors import DtypeError, RangeError, ShapeError
 from gptcore.kernels.array import Array
-from gptcore.kernels.convert import unify
+from gptcore.kernels.convert import brief, unify
 from gptcore.kernels.loss import (
     cross_entropy_backward,
     cross_entropy_forward,
@@ -34,6 +34,17 @@ class Loss(ABC):
         Returns:
             0 维的损失。
         """
+
+    def count(self, y: Tensor) -> int:
+        """`loss(p, y)` 对多少项平均；把几批的损失合成一个平均数时，用它作权重。
+
+        Args:
+            y: 标签。
+
+        Returns:
+            项数，默认是 `y` 的元素个数。
+        """
+        return y.size
 
     def __call__(self, p: Tensor, y: Tensor) -> Tensor:
         """同 `loss`。"""
@@ -75,16 +86,42 @@ class MSELoss(Loss):
 
 
 class GPTLoss(Loss):
-    r"""语言模型的损失：softmax 与交叉熵（cross-entropy）合在一起，对所有位置平均，单位是奈特（nat）。
+    r"""语言模型的损失：softmax 与交叉熵（cross-entropy）合在一起，对各个位置平均，单位是奈特（nat）。
+
+    Args:
+        ignore_index: 标签等于它的位置不算（例如填充的位置，或对话里用户说的话），平均只对其余的位置；
+            可以是词表里的编号，例如填充用的 0。`None` 表示全都算。
 
     Note: 前向与反向
-        $$L = \frac1N\sum_n\Big(\ln\sum_v e^{x_{nv}} - x_{n y_n}\Big),\qquad
-        \mathrm{d}x_{nv} = \frac{\mathrm{d}L}{N}\big(p_{nv}-[v=y_n]\big)$$
+        $$L = \frac1K\sum_{n:\,y_n\ne\text{ignore}}\Big(\ln\sum_v e^{x_{nv}} - x_{n y_n}\Big),\qquad
+        \mathrm{d}x_{nv} = \frac{\mathrm{d}L}{K}\big(p_{nv}-[v=y_n]\big)$$
 
-        $p$ 是 $x$ 的 softmax。用对数 softmax 计算，分数再大也不会溢出，概率再小也不会变成无穷。
+        $p$ 是 $x$ 的 softmax，$K$ 是算的位置数；不算的位置梯度为零。一个也不算时，损失与梯度都恰好是零。
+        用对数 softmax 计算，分数再大也不会溢出，概率再小也不会变成无穷。
+
+    Example:
+        >>> logits = Tensor([[2.0, 0.0], [0.0, 2.0], [5.0, 0.0]])
+        >>> round(GPTLoss()(logits, Tensor([0, 1, -100])).item(), 4)
+        0.1269
+
+    Raises:
+        DtypeError: `ignore_index` 不是整数。
 
     教程：第 8 章 交叉熵。
     """
+
+    def __init__(self, ignore_index: int | None = -100) -> None:
+        if not _is_index(ignore_index):
+            raise DtypeError(
+                f"GPTLoss：ignore_index 必须是整数或 None，这里是 {brief(ignore_index)}；通常用 -100"
+            )
+        self.ignore_index = None if ignore_index is None else int(ignore_index)
+
+    def count(self, y: Tensor) -> int:
+        """有多少个位置算：标签不等于 `ignore_index` 的。"""
+        if self.ignore_index is None:
+            return y.size
+        return int(np.count_nonzero(y.data != self.ignore_index))
 
     def loss(self, p: Tensor, y: Tensor) -> Tensor:
         """交叉熵。
@@ -109,19 +146,41 @@ class GPTLoss(Loss):
                 f"GPTLoss：标签必须是整数，这里的类型是 {y.dtype}；请写 Tensor(y.data.astype(int))"
             )
         vocab_size = p.shape[-1]
-        given = y.data.reshape(-1)
-        if given.min() < 0 or given.max() >= vocab_size:
-            wrong = int(given.min() if given.min() < 0 else given.max())
-            raise RangeError(
-                f"GPTLoss：标签 {wrong} 超出范围，分数有 {vocab_size} 个，可用的标签是 0 到 {vocab_size - 1}；"
-                "请检查词表与模型的 vocab_size 是否一致"
-            )
-        labels = given.astype(np.int64, copy=False)
-        value, probabilities = cross_entropy_forward(p.data.reshape(-1, vocab_size), labels)
+        labels, kept = self._labels(y.data.reshape(-1), vocab_size)
+        value, probabilities = cross_entropy_forward(p.data.reshape(-1, vocab_size), labels, kept)
         shape = p.shape
         return Tensor(value).record(
-            (p,), lambda dy: (cross_entropy_backward(dy, probabilities, labels).reshape(shape),)
+            (p,),
+            lambda dy: (cross_entropy_backward(dy, probabilities, labels, kept).reshape(shape),),
         )
+
+    def _labels(self, given: Array, vocab_size: int) -> tuple[Array, Array | None]:
+        """检查过范围的标签，与哪些位置算；全都算时是 `None`。"""
+        ignore, kept = self.ignore_index, None
+        if ignore is not None and (0 <= ignore < vocab_size or _outside(given, vocab_size)):
+            kept = given != ignore
+            given = np.where(kept, given, 0)
+            kept = None if kept.all() else kept
+        if _outside(given, vocab_size):
+            wrong = int(given.min() if given.min() < 0 else given.max())
+            skip = "" if ignore is None else f"；不算损失的位置请写成 {ignore}"
+            raise RangeError(
+                f"GPTLoss：标签 {wrong} 超出范围，分数有 {vocab_size} 个，可用的标签是 0 到 {vocab_size - 1}；"
+                f"请检查词表与模型的 vocab_size 是否一致{skip}"
+            )
+        return given.astype(np.int64, copy=False), kept
+
+
+def _is_index(value: Any) -> bool:
+    """是不是 `None`，或者装得进 int64 的整数。"""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer | None):
+        return False
+    return value is None or abs(int(cast("int", value))) < 2**63
+
+
+def _outside(labels: Array, vocab_size: int) -> bool:
+    """有没有标签不在词表里。"""
+    return bool(labels.min() < 0 or labels.max() >= vocab_size)
 
 
 def _require_predictions(name: str, p: Any, y: Any) -> None:
