@@ -44,7 +44,14 @@ from gptcore.models import (
     load_model,
     save_model,
 )
-from gptcore.optim import AdamWOptimizer, Optimizer, SGDOptimizer, WarmupCosineScheduler
+from gptcore.optim import (
+    AdamWOptimizer,
+    ConstantScheduler,
+    LinearScheduler,
+    Optimizer,
+    SGDOptimizer,
+    WarmupCosineScheduler,
+)
 from gptcore.random import default_rng
 from gptcore.tensor import DTYPE, Tensor, is_grad_enabled, no_grad
 from gptcore.threads import blas_threads
@@ -61,6 +68,7 @@ __all__ = [
     "CharDataset",
     "CharTokenizer",
     "Composite",
+    "ConstantScheduler",
     "DataError",
     "Dataset",
     "Dropout",
@@ -78,6 +86,7 @@ __all__ = [
     "Layer",
     "LayerNorm",
     "Linear",
+    "LinearScheduler",
     "Loss",
     "MSELoss",
     "MeanPool",

@@ -3,12 +3,22 @@
 from gptcore.optim.adamw import AdamWOptimizer
 from gptcore.optim.groups import ParameterGroup
 from gptcore.optim.optimizer import Optimizer, SGDOptimizer
-from gptcore.optim.schedulers import WarmupCosineScheduler
+from gptcore.optim.schedulers import (
+    ConstantScheduler,
+    DecayScheduler,
+    LinearScheduler,
+    WarmupCosineScheduler,
+    WarmupScheduler,
+)
 
 __all__ = [
     "AdamWOptimizer",
+    "ConstantScheduler",
+    "DecayScheduler",
+    "LinearScheduler",
     "Optimizer",
     "ParameterGroup",
     "SGDOptimizer",
     "WarmupCosineScheduler",
+    "WarmupScheduler",
 ]

@@ -9,7 +9,7 @@ from gptcore.errors import ArgumentError
 from gptcore.kernels.adamw import adamw_update
 from gptcore.kernels.array import BLOCK, Array
 from gptcore.kernels.convert import brief
-from gptcore.optim.checks import is_number, require_number
+from gptcore.optim.checks import as_float, require_number
 from gptcore.optim.optimizer import Optimizer
 from gptcore.tensor import Tensor
 
@@ -51,7 +51,7 @@ class AdamWOptimizer(Optimizer):
         require_number("AdamWOptimizer", "eps", eps)
         if not eps:
             raise ArgumentError("AdamWOptimizer：eps 必须是正数，这里是 0；通常用 1e-8")
-        self.betas, self.eps = betas, eps
+        self.betas, self.eps = (float(betas[0]), float(betas[1])), float(eps)
         self._steps = np.zeros((), np.int64)
         self._layout = self._current_layout()
         self._buckets = self._arrange(
@@ -170,4 +170,4 @@ def _partition(tensors: list[Tensor]) -> list[list[Tensor]]:
 
 
 def _is_beta(value: Any) -> bool:
-    return is_number(value) and 0 <= value < 1
+    return 0 <= as_float(value) < 1

@@ -1,7 +1,7 @@
 """优化器与调度共用的参数检查"""
 
-import sys
-from typing import Any
+import math
+from typing import Any, cast
 
 import numpy as np
 
@@ -9,9 +9,14 @@ from gptcore.errors import ArgumentError
 from gptcore.kernels.convert import brief
 
 
-def is_number(value: Any) -> bool:
-    """是不是一个实数。"""
-    return isinstance(value, int | float | np.integer | np.floating)
+def as_float(value: Any) -> float:
+    """变成 `float`；不是数时是 NaN，大得装不下时是无穷。"""
+    if not isinstance(value, int | float | np.integer | np.floating):
+        return math.nan
+    try:
+        return float(cast("float", value))
+    except OverflowError:
+        return math.inf
 
 
 def require_number(name: str, argument: str, value: Any, example: float = 0.001) -> None:
@@ -26,7 +31,7 @@ def require_number(name: str, argument: str, value: Any, example: float = 0.001)
     Raises:
         ArgumentError: 不是数，是负数、NaN 或无穷。
     """
-    if not is_number(value) or not 0 <= value <= sys.float_info.max:
+    if not 0 <= as_float(value) < math.inf:
         raise ArgumentError(
             f"{name}：{argument} 必须是非负的有限数，这里是 {brief(value)}；请写例如 {argument}={example}"
         )

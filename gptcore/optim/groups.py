@@ -50,7 +50,7 @@ def parameter_groups(
                     f"{name}：形状 {p.shape} 的参数同时在第 {seen[key]} 组与第 {i} 组；请只放在一组里"
                 )
         if members:
-            groups.append(ParameterGroup(list(members.values()), decay))
+            groups.append(ParameterGroup(list(members.values()), float(decay)))
     if not groups:
         raise ArgumentError(f"{name}：没有参数可以更新；请检查 model.parameters 是否为空")
     return groups

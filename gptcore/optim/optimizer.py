@@ -1,7 +1,6 @@
 """优化器的基类与随机梯度下降"""
 
 import math
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 from gptcore.errors import ArgumentError
 from gptcore.kernels.array import Array
 from gptcore.kernels.convert import brief
-from gptcore.optim.checks import is_number, require_number
+from gptcore.optim.checks import as_float, require_number
 from gptcore.optim.groups import parameter_groups
 from gptcore.optim.state import require_state
 from gptcore.tensor import Tensor
@@ -69,14 +68,15 @@ class Optimizer(ABC):
         Returns:
             裁剪之前的范数。
         """
-        if not is_number(max_norm) or not 0 < max_norm <= sys.float_info.max:
+        limit = as_float(max_norm)
+        if not 0 < limit < math.inf:
             raise ArgumentError(
                 f"clip_grad_norm：max_norm 必须是正数，这里是 {brief(max_norm)}；不想裁剪就不要调用"
             )
         grads = [p.grad for p in self.parameters if p.requires_grad]
         with np.errstate(over="ignore"):
             norm = math.sqrt(sum(_squared_norm(g.reshape(-1)) for g in grads))
-        scale = max_norm / (norm + 1e-6)
+        scale = limit / (norm + 1e-6)
         if scale < 1:
             for grad in grads:
                 grad *= scale
