@@ -15,6 +15,17 @@ D_t=\sum_j p_{tj}\,\mathrm{d}c_t\cdot v_j = \mathrm{d}c_t\cdot c_t$$
 $$\mathrm{d}q_t = \frac1{\sqrt d}\sum_j \mathrm{d}s_{tj}\,k_j,\qquad
 \mathrm{d}k_j = \frac1{\sqrt d}\sum_t \mathrm{d}s_{tj}\,q_t$$
 
+**随机失活**作用在权重上：$k_{tj}$ 以概率 $1-\rho$ 是 1，否则是 0，
+用 $\tilde p_{tj}=\frac{k_{tj}}{1-\rho}p_{tj}$ 代替 $p_{tj}$ 去乘值。
+
+$$c_t=\sum_j\tilde p_{tj}\,v_j,\qquad \mathrm{d}v_j=\sum_t\tilde p_{tj}\,\mathrm{d}c_t,\qquad
+\mathrm{d}p_{tj} = \frac{k_{tj}}{1-\rho}\,\mathrm{d}c_t\cdot v_j,\qquad
+\mathrm{d}s_{tj} = p_{tj}\,(\mathrm{d}p_{tj} - D_t)$$
+
+$D_t=\sum_j p_{tj}\,\mathrm{d}p_{tj}=\sum_j\tilde p_{tj}\,\mathrm{d}c_t\cdot v_j=\mathrm{d}c_t\cdot c_t$，
+与没有失活时一样。
+$\ell_t$ 是失活之前的和：失活之后各行不再正好加到 1，期望才是。只保存布尔的 $k$，每个权重一个字节。
+
 做法：查询分块，每一块只与它看得见的键相乘，将来的那一半从不计算；只有对角线上的小块需要掩码，
 被掩的分数是 $-\infty$，权重恰为 0，所以改动后面的词元，前面的输出一位也不变。
 权重不归一化（只存 $e$ 与 $1/\ell$），除法留给小得多的 $c$ 与 $\mathrm{d}c$。
@@ -29,19 +40,24 @@ from functools import lru_cache
 import numpy as np
 
 from gptcore.kernels.array import Array, row_blocks
+from gptcore.kernels.dropout import Draw
 
 QUERY_BLOCK = 64
 
-Block = tuple[slice, slice, Array, Array]
-r"""一块的批范围、查询范围、未归一化的权重 $e$ (b, H, q, j) 与 $1/\ell$ (b, H, q)"""
+Block = tuple[slice, slice, Array, Array, Array | None]
+r"""一块的批范围、查询范围、未归一化的权重 $e$ (b, H, q, j)、$1/\ell$ (b, H, q)，以及失活时布尔的 $k$ (b, H, q, j)"""
 
 
-def attention_forward(qkv: Array, heads: int) -> tuple[Array, list[Block]]:
-    """因果多头自注意力。
+def attention_forward(
+    qkv: Array, heads: int, p: float = 0.0, draw: Draw | None = None
+) -> tuple[Array, list[Block]]:
+    r"""因果多头自注意力。
 
     Args:
         qkv: 查询、键、值并排，形状 (B, T, 3E)
         heads: 头数 H，整除 E。
+        p: 权重失活的概率 $\rho$；只在给出 `draw` 时有用。
+        draw: 由一块的形状 (b, H, q, j) 抽出哪些权重留下，布尔；不给时没有失活。
 
     Returns:
         各头的结果并排，形状 (B, T, E)，以及反向要用的各块。
@@ -58,15 +74,16 @@ def attention_forward(qkv: Array, heads: int) -> tuple[Array, list[Block]]:
         e -= e.max(-1, keepdims=True)
         np.exp(e, out=e)
         inverse = 1 / (e @ np.ones(i.stop, qkv.dtype))  # (b, H, q)
+        keep = None if draw is None else draw(e.shape)
         out = c[b, :, i]
-        np.matmul(e, v[b, :, : i.stop], out=out)  # (b, H, q, j) @ (b, H, j, d)
-        out *= inverse[..., None]
-        blocks.append((b, i, e, inverse))
+        np.matmul(_kept(e, keep), v[b, :, : i.stop], out=out)  # (b, H, q, j) @ (b, H, j, d)
+        out *= inverse[..., None] if keep is None else inverse[..., None] * (1 / (1 - p))
+        blocks.append((b, i, e, inverse, keep))
     return context, blocks
 
 
 def attention_backward(
-    dc: Array, qkv: Array, context: Array, blocks: list[Block], heads: int
+    dc: Array, qkv: Array, context: Array, blocks: list[Block], heads: int, p: float = 0.0
 ) -> Array:
     """因果多头自注意力的反向传播。
 
@@ -76,6 +93,7 @@ def attention_backward(
         context: 前向的结果，形状 (B, T, E)
         blocks: 前向保存的各块。
         heads: 头数。
+        p: 前向用的失活概率。
 
     Returns:
         `qkv` 的梯度，形状 (B, T, 3E)
@@ -84,16 +102,26 @@ def attention_backward(
     dqkv = np.empty(qkv.shape, qkv.dtype)
     dq, dk, dv = _split(dqkv, 3, heads)
     (dout,), (c,) = _split(dc, 1, heads), _split(context, 1, heads)
-    for b, i, e, inverse in reversed(blocks):  # 最后一块看得见所有的键：它写入，其余的累加
-        dp = dout[b, :, i] * inverse[..., None]  # dc/ℓ：(b, H, q, d)
-        ds = np.matmul(dp, v[b, :, : i.stop].swapaxes(2, 3))  # (b, H, q, j)
-        ds -= (dp * c[b, :, i]).sum(-1, keepdims=True)
+    for b, i, e, inverse, keep in reversed(blocks):  # 最后一块看得见所有的键：它写入，其余的累加
+        g = dout[b, :, i] * inverse[..., None]  # dc/ℓ：(b, H, q, d)
+        d = (g * c[b, :, i]).sum(-1, keepdims=True)  # D/ℓ：(b, H, q, 1)
+        if keep is not None:
+            g *= 1 / (1 - p)
+        ds = np.matmul(g, v[b, :, : i.stop].swapaxes(2, 3))  # (b, H, q, j)
+        if keep is not None:
+            ds *= keep
+        ds -= d
         ds *= e
         np.matmul(ds, k[b, :, : i.stop], out=dq[b, :, i])
-        _add_product(e.swapaxes(2, 3), dp, dv[b], i, last=i.stop == q.shape[2])
+        _add_product(_kept(e, keep).swapaxes(2, 3), g, dv[b], i, last=i.stop == q.shape[2])
         _add_product(ds.swapaxes(2, 3), q[b, :, i], dk[b], i, last=i.stop == q.shape[2])
     dqkv[..., : 2 * dc.shape[-1]] *= 1 / math.sqrt(q.shape[-1])  # dq 与 dk
     return dqkv
+
+
+def _kept(e: Array, keep: Array | None) -> Array:
+    """失活之后的权重；没有失活时就是原来的数组。"""
+    return e if keep is None else e * keep
 
 
 def _add_product(a: Array, b: Array, total: Array, i: slice, last: bool) -> None:

@@ -36,14 +36,14 @@ Saved = tuple[Array, Array]
 
 
 def layer_norm_forward(
-    x: Array, weight: Array, bias: Array, eps: float, out: Array | None = None
+    x: Array, weight: Array, bias: Array | None, eps: float, out: Array | None = None
 ) -> tuple[Array, Saved]:
     r"""层归一化。
 
     Args:
         x: 形状 (…, C)
         weight: 形状 (C,)
-        bias: 形状 (C,)
+        bias: 形状 (C,)；可以没有。
         eps: 加在方差上的小数，防止除以零。
         out: 结果的缓冲区，形状 (N, C)
 
@@ -57,8 +57,9 @@ def layer_norm_forward(
         np.subtract(xb, xb[:, :1], out=hb)
         hb -= (hb @ _averager(x2))[:, None]
     y, r = _scale(x_hat, weight, eps, out)
-    for block in row_blocks(*x2.shape):
-        y[block] += bias
+    if bias is not None:
+        for block in row_blocks(*x2.shape):
+            y[block] += bias
     return y.reshape(x.shape), (x_hat, r)
 
 

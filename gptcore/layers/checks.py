@@ -1,6 +1,7 @@
 """各层共用的参数检查"""
 
 import sys
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -36,10 +37,32 @@ def require_size(layer: str, name: str, value: Any, remedy: str = "") -> int:
     return int(cast("Any", value))
 
 
+def require_flag(layer: str, name: str, value: Any) -> bool:
+    """开关必须是 `True` 或 `False`；返回 Python 的 `bool`。"""
+    if not isinstance(value, bool | np.bool_):
+        raise DtypeError(
+            f"{layer}：{name} 必须是 True 或 False，这里是 {brief(value)}；请写例如 {name}=True"
+        )
+    return bool(cast("Any", value))
+
+
+def require_choice(layer: str, name: str, value: Any, choices: Sequence[str | None]) -> None:
+    """必须是几种写法之一。"""
+    if not isinstance(value, str | None) or value not in choices:
+        raise ArgumentError(
+            f"{layer}：{name} 必须是 {'、'.join(map(repr, choices))} 之一，这里是 {brief(value)}"
+        )
+
+
 def require_number(layer: str, name: str, value: Any, low: float, high: float) -> None:
     """一个有限的实数，不小于 `low`，小于 `high`。"""
     number = isinstance(value, int | float | np.integer | np.floating)
-    if not number or not low <= value < high or not -FLOAT_MAX <= value <= FLOAT_MAX:
+    if (
+        not number
+        or isinstance(value, bool)
+        or not low <= value < high
+        or not -FLOAT_MAX <= value <= FLOAT_MAX
+    ):
         raise ArgumentError(
             f"{layer}：{name} 必须是满足 {low:g} ≤ {name} < {high:g} 的数，这里是 {brief(value)}"
         )

@@ -6,8 +6,9 @@ from gptcore.errors import ShapeError
 from gptcore.kernels.embedding import embedding_backward, embedding_forward
 from gptcore.layers.base import Layer
 from gptcore.layers.checks import require_floats, require_number, require_size, to_ids
+from gptcore.layers.initial import normal
 from gptcore.random import resolve_rng
-from gptcore.tensor import DTYPE, Tensor
+from gptcore.tensor import Tensor
 
 
 class Embedding(Layer):
@@ -44,9 +45,8 @@ class Embedding(Layer):
         vocab_size = require_size("Embedding", "vocab_size", vocab_size)
         embedding_size = require_size("Embedding", "embedding_size", embedding_size)
         require_number("Embedding", "std", std, 0, np.inf)
-        rng = resolve_rng("Embedding", rng)
-        weight = rng.standard_normal((vocab_size, embedding_size)) * std
-        self.weight = Tensor(weight.astype(DTYPE))
+        resolve_rng("Embedding", rng)
+        self.weight = normal((vocab_size, embedding_size), std, rng)
 
     def forward(self, ids: Tensor) -> Tensor:
         """查表。

@@ -10,15 +10,16 @@ from gptcore.errors import ShapeError
 from gptcore.kernels.array import Array
 from gptcore.kernels.linear import linear_backward, linear_forward
 from gptcore.layers.base import Layer
-from gptcore.layers.checks import require_floats, require_size
+from gptcore.layers.checks import require_flag, require_floats, require_number, require_size
+from gptcore.layers.initial import constant, normal
 from gptcore.random import resolve_rng
-from gptcore.tensor import DTYPE, Tensor
+from gptcore.tensor import Tensor
 
 
 class Linear(Layer):
     r"""线性变换 $y = xW^\top + b$。
 
-    权重取自 $\mathcal N(0, 2/\text{输入尺寸})$（He 等 2015，<https://arxiv.org/abs/1502.01852>），偏置为零。
+    权重默认取自 $\mathcal N(0, 2/\text{输入尺寸})$（He 等 2015，<https://arxiv.org/abs/1502.01852>），偏置为零。
 
     Note: 前向与反向
         $$y_o = \sum_i x_i W_{oi} + b_o$$
@@ -32,6 +33,12 @@ class Linear(Layer):
         out_size: 输出尺寸。
         bias: 是否有偏置。
         rng: 随机数生成器。
+        std: 权重初值的标准差；不给时是 $\sqrt{2/\text{输入尺寸}}$。
+        weight: 与别的层共用的权重；给出时不再抽取。
+
+    Raises:
+        ArgumentError: 尺寸不是正整数，或标准差不是非负的有限数。
+        ShapeError: 共用的权重不是 `(输出尺寸, 输入尺寸)`。
 
     Attributes:
         weight: 权重，形状 `(输出尺寸, 输入尺寸)`
@@ -46,13 +53,21 @@ class Linear(Layer):
         out_size: int,
         bias: bool = True,
         rng: np.random.Generator | None = None,
+        *,
+        std: float | None = None,
+        weight: Tensor | None = None,
     ) -> None:
         in_size = require_size("Linear", "in_size", in_size)
         out_size = require_size("Linear", "out_size", out_size)
-        rng = resolve_rng("Linear", rng)
-        weight = rng.standard_normal((out_size, in_size)) * math.sqrt(2 / in_size)
-        self.weight = Tensor(weight.astype(DTYPE))
-        self.bias = Tensor(np.zeros(out_size, DTYPE)) if bias else None
+        std = math.sqrt(2 / in_size) if std is None else std
+        require_number("Linear", "std", std, 0, math.inf)
+        resolve_rng("Linear", rng)
+        if weight is not None and weight.shape != (out_size, in_size):
+            raise ShapeError(
+                f"Linear：共用的权重形状 {weight.shape}，应为 (out_size, in_size)={(out_size, in_size)}"
+            )
+        self.weight = normal((out_size, in_size), std, rng) if weight is None else weight
+        self.bias = constant(out_size, 0) if require_flag("Linear", "bias", bias) else None
 
     def rows(self, start: int, stop: int) -> Linear:
         """输出的第 `start` 到 `stop` 个单独成为一个线性层；数值与梯度都与这一层共用。"""

@@ -3,6 +3,7 @@
 import numpy as np
 
 from gptcore.errors import ShapeError
+from gptcore.kernels.dropout import Draw, dropout
 from gptcore.layers.base import Layer
 from gptcore.layers.checks import require_floats, require_number
 from gptcore.random import resolve_rng
@@ -49,21 +50,34 @@ class Dropout(Layer):
         p: 变成 0 的概率，$0\le p<1$。
         rng: 随机数生成器。
 
+    Attributes:
+        p: 变成 0 的概率。
+        rng: 抽取用的生成器；是 `None` 时，每次抽取用那一刻的默认生成器。
+
     教程：第 16 章 过拟合与 Dropout。
     """
 
     def __init__(self, p: float = 0.1, rng: np.random.Generator | None = None) -> None:
         require_number("Dropout", "p", p, 0, 1)
         resolve_rng("Dropout", rng)
-        self.p = p
+        self.p = float(p)
         self.rng = rng
 
     def forward(self, x: Tensor) -> Tensor:
         """逐元素，形状不变。"""
         require_floats("Dropout", x)
-        if not self.training or not self.p:
+        draw, p = self.drawing(), self.p
+        if draw is None:
             return x
-        rng = resolve_rng("Dropout", self.rng)
-        keep = np.asarray(rng.random(x.shape, np.float32) >= self.p)
-        scale = keep * x.dtype.type(1 / (1 - self.p))
-        return Tensor(x.data * scale).record((x,), lambda dy: (dy * scale,))
+        keep = draw(x.shape)
+        return Tensor(dropout(x.data, keep, p)).record((x,), lambda dy: (dropout(dy, keep, p),))
+
+    def drawing(self) -> Draw | None:
+        """这一次前向怎样抽：由形状得到“哪些留下”的布尔数组；不失活时是 `None`。
+
+        注意力权重在核函数里分块算出，由它按块的形状来抽。
+        """
+        if not self.training or not self.p:
+            return None
+        rng, p = resolve_rng("Dropout", self.rng), self.p
+        return lambda shape: np.asarray(rng.random(shape, np.float32) >= p)

@@ -9,8 +9,9 @@ from gptcore.kernels.normalization import (
     rms_norm_forward,
 )
 from gptcore.layers.base import Layer
-from gptcore.layers.checks import require_last_axis, require_number, require_size
-from gptcore.tensor import DTYPE, Tensor
+from gptcore.layers.checks import require_flag, require_last_axis, require_number, require_size
+from gptcore.layers.initial import constant
+from gptcore.tensor import Tensor
 
 
 class LayerNorm(Layer):
@@ -32,18 +33,21 @@ class LayerNorm(Layer):
     Args:
         normalized_size: 最后一轴的长度 $C$。
         eps: 加在方差上的小数，防止除以零。
+        bias: 是否有偏置。
 
     Attributes:
         weight: 形状 (C,)，初值 1
-        bias: 形状 (C,)，初值 0
+        bias: 形状 (C,)，初值 0；或 `None`
 
     教程：第 15 章 层归一化与 GPT 模型。
     """
 
-    def __init__(self, normalized_size: int, eps: float = 1e-5) -> None:
+    def __init__(self, normalized_size: int, eps: float = 1e-5, bias: bool = True) -> None:
         _require("LayerNorm", normalized_size, eps)
-        self.weight = Tensor(np.ones(normalized_size, DTYPE))
-        self.bias = Tensor(np.zeros(normalized_size, DTYPE))
+        self.weight = constant(normalized_size, 1)
+        self.bias = (
+            constant(normalized_size, 0) if require_flag("LayerNorm", "bias", bias) else None
+        )
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
@@ -54,7 +58,9 @@ class LayerNorm(Layer):
         """
         w, b = self.weight, self.bias
         require_last_axis("LayerNorm", "normalized_size", x, w.size)
-        y, saved = layer_norm_forward(x.data, w.data, b.data, self.eps)
+        y, saved = layer_norm_forward(x.data, w.data, None if b is None else b.data, self.eps)
+        if b is None:
+            return Tensor(y).record((x, w), lambda dy: layer_norm_backward(dy, saved, w.data)[:2])
         return Tensor(y).record((x, w, b), lambda dy: layer_norm_backward(dy, saved, w.data))
 
 
@@ -83,7 +89,7 @@ class RMSNorm(Layer):
 
     def __init__(self, normalized_size: int, eps: float = 1e-5) -> None:
         _require("RMSNorm", normalized_size, eps)
-        self.weight = Tensor(np.ones(normalized_size, DTYPE))
+        self.weight = constant(normalized_size, 1)
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
