@@ -13,6 +13,7 @@ from gptcore.errors import DtypeError
 from gptcore.kernels.array import Array
 from gptcore.kernels.convert import to_dtype
 from gptcore.layers.state import load_state
+from gptcore.layers.summary import summarize
 from gptcore.tensor import Tensor
 
 
@@ -92,21 +93,50 @@ class Layer(ABC):
 
     def _named_state(self) -> list[tuple[str, Tensor]]:
         """状态：属性里的浮点张量，不论训练与否，与另外说出的参数；共用的张量，每个名字都列出。"""
-        return [*self._named_floats("", set()), *self.named_parameters()]
+        floats = [(name, tensor) for name, _, tensor in self._owned_floats("", set())]
+        return [*floats, *self.named_parameters()]
 
-    def _named_floats(self, prefix: str, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
+    def _owned_floats(self, prefix: str, seen: set[int]) -> Iterator[tuple[str, Layer, Tensor]]:
+        """属性里的浮点张量：名字、拿着它的层与张量。"""
         seen.add(id(self))
         for name, value in _members(self):
             if isinstance(value, Tensor):
                 if value.dtype.kind == "f":
-                    yield prefix + name, value
+                    yield prefix + name, self, value
             elif id(value) not in seen:
-                yield from value._named_floats(f"{prefix}{name}.", seen)
+                yield from value._owned_floats(f"{prefix}{name}.", seen)
 
     @property
     def num_parameters(self) -> int:
         """参数的总个数。"""
         return sum(p.size for p in self.parameters)
+
+    def summary(self) -> str:
+        """参数一览：名字、所在的层、形状、个数与占用的内存，最后是合计。
+
+        冻结的张量与共用的张量都在备注里写明；共用的只计一次，与 `num_parameters` 相同。
+
+        Returns:
+            对齐的文字表，汉字占两格，用 `print` 写出。
+
+        Example:
+            >>> from gptcore import Linear, ReLU
+            >>> print(Sequential([Linear(3, 20), ReLU(), Linear(20, 2)]).summary())
+            Sequential
+            名字             层      形状     个数   内存
+            ─────────────────────────────────────────────
+            layers.0.weight  Linear  (20, 3)    60  240 B
+            layers.0.bias    Linear  (20,)      20   80 B
+            layers.2.weight  Linear  (2, 20)    40  160 B
+            layers.2.bias    Linear  (2,)        2    8 B
+            ─────────────────────────────────────────────
+            合计 122 个参数，都可训练；488 B
+        """
+        rows = [(n, type(owner).__name__, t) for n, owner, t in self._owned_floats("", set())]
+        known = {id(tensor) for _, _, tensor in rows}
+        named = list(self.named_parameters())
+        rows += [(n, type(self).__name__, t) for n, t in named if id(t) not in known]
+        return summarize(type(self).__name__, rows, {id(tensor) for _, tensor in named})
 
     def parameter_groups(self, weight_decay: float = 0.01) -> list[dict[str, Any]]:
         """把参数分成衰减与不衰减两组，交给优化器。
