@@ -1,18 +1,20 @@
 """模型：GPT 及其各个部分"""
 
-from gptcore.models.generation import generate_ids
-from gptcore.models.gpt import (
-    GPT,
+from gptcore.models.blocks import (
     GPTAttention,
     GPTEmbedding,
     GPTFeedForward,
     GPTOutput,
     GPTTransformer,
 )
+from gptcore.models.generation import generate_ids
+from gptcore.models.gpt import GPT
+from gptcore.models.options import BlockOptions
 from gptcore.models.storage import load_model, save_model
 
 __all__ = [
     "GPT",
+    "BlockOptions",
     "GPTAttention",
     "GPTEmbedding",
     "GPTFeedForward",
