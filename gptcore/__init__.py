@@ -14,6 +14,7 @@ from gptcore.errors import (
     DtypeError,
     GptcoreError,
     GraphError,
+    NonFiniteError,
     RangeError,
     ShapeError,
 )
@@ -55,7 +56,17 @@ from gptcore.optim import (
 from gptcore.random import default_rng
 from gptcore.tensor import DTYPE, Tensor, is_grad_enabled, no_grad
 from gptcore.threads import blas_threads
-from gptcore.training import GPTTrainer, StepReport, Trainer
+from gptcore.training import (
+    Callback,
+    Checkpoints,
+    EarlyStopping,
+    Evaluate,
+    Evaluation,
+    GPTTrainer,
+    MetricsFile,
+    StepReport,
+    Trainer,
+)
 
 __version__ = "0.1.0"
 
@@ -65,15 +76,20 @@ __all__ = [
     "GPT",
     "AdamWOptimizer",
     "ArgumentError",
+    "Callback",
     "CharDataset",
     "CharTokenizer",
+    "Checkpoints",
     "Composite",
     "ConstantScheduler",
     "DataError",
     "Dataset",
     "Dropout",
     "DtypeError",
+    "EarlyStopping",
     "Embedding",
+    "Evaluate",
+    "Evaluation",
     "GPTAttention",
     "GPTEmbedding",
     "GPTFeedForward",
@@ -90,7 +106,9 @@ __all__ = [
     "Loss",
     "MSELoss",
     "MeanPool",
+    "MetricsFile",
     "NextCharDataset",
+    "NonFiniteError",
     "Optimizer",
     "RMSNorm",
     "RangeError",

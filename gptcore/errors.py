@@ -35,6 +35,10 @@ class RangeError(ArgumentError, IndexError):
     """编号或下标越界；它也是 `IndexError`，所以 `for` 循环能正常结束。"""
 
 
+class NonFiniteError(GptcoreError, ArithmeticError):
+    """训练时损失、梯度或参数里出现 NaN 或无穷；消息说明第几步、最早出现在哪里、学习率与办法。"""
+
+
 _REASONS = {
     "ENOENT": "文件不存在",
     "EISDIR": "它是文件夹",

@@ -45,6 +45,21 @@ def model_threads(parameters: int) -> Any:
     return blas_threads(1) if parameters < SMALL_MODEL else nullcontext()
 
 
+def blas_info() -> dict[str, Any]:
+    """进程里的 BLAS：名字与版本 `blas`，按处理器选出的核 `blas_kernel`，现在的线程数 `threads`。"""
+    found: list[dict[str, Any]] = [
+        info for info in _controller().info() if info["user_api"] == "blas"
+    ]
+    if not found:
+        return {"blas": None, "blas_kernel": None, "threads": None}
+    info = found[0]
+    return {
+        "blas": f"{info['internal_api']} {info['version']}",
+        "blas_kernel": info.get("architecture"),
+        "threads": info["num_threads"],
+    }
+
+
 @cache
 def _controller() -> Any:
     """认出进程里的 BLAS；只做一次，之后切换一次线程数约二十微秒。"""

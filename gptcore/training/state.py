@@ -1,4 +1,4 @@
-"""一次训练走到哪里：每一步的结果、评估的结果、可以存进检查点的状态"""
+"""一次训练走到哪里：每一步的结果，可以存进检查点的状态"""
 
 import math
 from dataclasses import asdict, dataclass, field, fields
@@ -34,37 +34,6 @@ class StepReport:
     grad_norm: float
     tokens: int
     skipped: bool = False
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    r"""在测试集上评估的结果。
-
-    Attributes:
-        loss: 每个词元的平均损失 $L$，单位奈特。
-        tokens: 预测了多少个词元 $N$。
-        step: 做完多少步之后评估的。
-    """
-
-    loss: float
-    tokens: int
-    step: int = 0
-
-    @property
-    def perplexity(self) -> float:
-        r"""困惑度 $e^{L}$：相当于每次在多少个词元里均匀地猜。"""
-        return math.exp(min(self.loss, 709.0))  # e^710 超出双精度
-
-    def bits_per(self, count: int) -> float:
-        r"""总的信息量分摊到 `count` 个单位上：$\dfrac{N L}{\ln 2\cdot\text{count}}$ 比特。
-
-        `count` 是字符数时得到每字符比特（bits per character），是 UTF-8 字节数时得到每字节比特；
-        换了分词器，损失不能直接比较，每字节比特可以。
-
-        Args:
-            count: 被预测的那段文本有多少个单位。
-        """
-        return self.tokens * self.loss / (math.log(2) * count)
 
 
 @dataclass
@@ -109,7 +78,8 @@ class RunState:
 
     def to_dict(self) -> dict[str, Any]:
         """可以写成 JSON 的字典。"""
-        return asdict(self)
+        finite = [x if math.isfinite(x) else None for x in self.epoch_losses]
+        return {**asdict(self), "epoch_losses": finite}
 
     @classmethod
     def from_dict(cls, values: Any) -> Self:
@@ -119,7 +89,7 @@ class RunState:
             DataError: 缺少或多出项目，或者值不合要求。
         """
         names = {f.name for f in fields(cls)}
-        given = cast("dict[str, Any]", values) if isinstance(values, dict) else {}
+        given: dict[str, Any] = cast("Any", values) if isinstance(values, dict) else {}
         if set(given) != names:
             raise DataError(
                 f"训练状态应有 {'、'.join(sorted(names))}，这里是 {'、'.join(map(str, given)) or values!r}；"
@@ -130,11 +100,14 @@ class RunState:
         wrong = [n for n, v in counts.items() if not _is_count(v)]
         wrong += ["order_seed"] * (seed is not None and not _is_count(seed))
         wrong += ["loss_sum"] * (not _is_number(given["loss_sum"]))
-        wrong += ["epoch_losses"] * (not _all(given["epoch_losses"], _is_number))
+        wrong += ["epoch_losses"] * (not _all(given["epoch_losses"], _is_number_or_none))
         wrong += ["evaluations"] * (not _all(given["evaluations"], _is_evaluation))
         if wrong:
             raise DataError(f"训练状态里的 {'、'.join(wrong)} 不合要求；文件可能被改动过")
-        return cls(**{**given, "evaluations": [(s, x) for s, x in given["evaluations"]]})
+        losses = [math.nan if x is None else x for x in given["epoch_losses"]]
+        evaluations = [(step, loss) for step, loss in given["evaluations"]]
+        rebuilt: dict[str, Any] = {**given, "epoch_losses": losses, "evaluations": evaluations}
+        return cls(**rebuilt)
 
 
 def _is_count(value: Any) -> bool:
@@ -143,6 +116,10 @@ def _is_count(value: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_number_or_none(value: Any) -> bool:
+    return value is None or _is_number(value)
 
 
 def _is_evaluation(value: Any) -> bool:

@@ -1,58 +1,69 @@
-"""训练器"""
+"""训练器：一步一步地训练、评估、存取检查点"""
 
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Protocol
+from __future__ import annotations
+
+import math
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from gptcore.data import CharDataset, Dataset
-from gptcore.errors import ArgumentError, DataError, DtypeError, ShapeError
+from gptcore.errors import ArgumentError, DataError, NonFiniteError, ShapeError
 from gptcore.layers import Layer
 from gptcore.losses import Loss
-from gptcore.models.generation import generate_ids, require_count, require_prompt, sample
+from gptcore.models.generation import require_count, require_prompt, sample
 from gptcore.optim import Optimizer
+from gptcore.random import resolve_rng
 from gptcore.tensor import Tensor, no_grad
 from gptcore.threads import model_threads
+from gptcore.training.batches import (
+    Batches,
+    data_record,
+    require_same_data,
+    updates_per_epoch,
+)
+from gptcore.training.callbacks import Callback
+from gptcore.training.checkpoints import load_checkpoint, newest_first, save_checkpoint
+from gptcore.training.checks import require_dataset, require_objects, require_parameters
+from gptcore.training.evaluation import Evaluation, evaluate, testing
+from gptcore.training.nonfinite import first_nonfinite, nonfinite_error, nonfinite_parameter
+from gptcore.training.state import RunState, Scheduler, StepReport
 
-
-class Scheduler(Protocol):
-    """学习率调度：由步数得到学习率。"""
-
-    def step(self, i: int) -> float:
-        """第 `i` 步（从 0 数起）的学习率。"""
-        ...
-
-
-@dataclass(frozen=True)
-class StepReport:
-    """一步训练的结果。
-
-    Attributes:
-        step: 第几步，从 0 数起。
-        loss: 更新之前这一批的损失。
-        lr: 这一步的学习率。
-        grad_norm: 裁剪之前梯度的范数。
-        tokens: 这一批有多少个词元。
-    """
-
-    step: int
-    loss: float
-    lr: float
-    grad_norm: float
-    tokens: int
+NO_CLIPPING = sys.float_info.max
 
 
 class Trainer:
-    """训练器：模型、损失函数与优化器合在一起。
+    r"""训练器：模型、损失函数与优化器合在一起。
 
     模型不满一百万个参数时，只用一个 BLAS 线程，见 [`blas_threads`][gptcore.threads.blas_threads]。
+
+    Note: 梯度累积
+        `accumulation_steps=k` 时，每 $k$ 批更新一次，好像一批有 $k$ 倍大。第 $i$ 批有 $n_i$ 个计入损失的标签，
+        平均损失是 $L_i$，则
+
+        $$L = \sum_i \frac{n_i}{N} L_i,\qquad N = \sum_i n_i$$
+
+        正是合成一大批的平均损失，各批的标签数不同（例如忽略了一些）也一样；
+        一轮末尾不足 $k$ 批时，$N$ 只数实际的几批。
 
     Args:
         model: 模型。
         loss_fn: 损失函数。
         optimizer: 优化器。
+        accumulation_steps: 几批更新一次。
+        max_norm: 梯度范数的上限，超过时按比例裁剪；`None` 表示不裁剪。
+        skip_nonfinite: 损失或梯度里有 NaN 或无穷时，至多跳过几步；默认一步也不跳过，立即报错。
+        rng: 打乱数据用的生成器；不给时用默认的。
+
+    Attributes:
+        state: 训练的状态：做完多少步、取到哪一批、评估的历史。
+        checkpoint: 最近保存或读入的检查点；没有时是 `None`。
 
     Example:
         >>> trainer = Trainer(model, MSELoss(), SGDOptimizer(model.parameters, lr=0.01))
@@ -62,66 +73,309 @@ class Trainer:
     教程：第 5 章 数据集与训练器。
     """
 
-    def __init__(self, model: Layer, loss_fn: Loss, optimizer: Optimizer) -> None:
-        given: dict[str, Any] = {"model": model, "loss_fn": loss_fn, "optimizer": optimizer}
-        for name, value in given.items():
-            if isinstance(value, type):
-                raise DtypeError(
-                    f"{type(self).__name__}：{name} 必须是对象，这里是类 {value.__name__}；请写 {value.__name__}(…)"
-                )
-            if value is None:
-                raise DtypeError(f"{type(self).__name__}：{name} 不能是 None；请给出对象")
-        _require_parameters(type(self).__name__, model, optimizer)
+    def __init__(
+        self,
+        model: Layer,
+        loss_fn: Loss,
+        optimizer: Optimizer,
+        *,
+        accumulation_steps: int = 1,
+        max_norm: float | None = None,
+        skip_nonfinite: int = 0,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        name = type(self).__name__
+        require_objects(name, model=model, loss_fn=loss_fn, optimizer=optimizer)
+        require_parameters(name, model, optimizer)
+        require_count(name, "accumulation_steps", accumulation_steps, 1)
+        require_count(name, "skip_nonfinite", skip_nonfinite)
+        resolve_rng(name, rng)
         self.model = model
         self.loss_fn = loss_fn
         self.optimizer = optimizer
+        self.accumulation_steps = accumulation_steps
+        self.max_norm = max_norm
+        self.skip_nonfinite = skip_nonfinite
+        self.rng = rng
+        self.dataset: Dataset | None = None
+        self.state = RunState()
+        self.checkpoint: Path | None = None
+        self.saved_data: Any = None
+        self.data_record: dict[str, Any] | None = None
+        self._resuming = False
+        self._stop_reason: str | None = None
+        self._callbacks: list[Callback] = []
 
-    def train(self, dataset: Dataset, epochs: int) -> list[float]:
+    # ---------------------------------------------------------------- 训练
+
+    def steps(
+        self,
+        dataset: Dataset,
+        count: int,
+        scheduler: Scheduler | None = None,
+        *,
+        shuffle: bool = False,
+        callbacks: Iterable[Callback] = (),
+    ) -> Iterator[StepReport]:
+        """一步一步地训练：每取一个结果，训练一步。数据用完就从头再来。
+
+        它是迭代器，要在循环里取用；单独一行 `trainer.steps(dataset, 100)` 什么也不做。
+        `resume` 之后的第一次调用接着原来的那一次：`count` 仍是总步数，只做剩下的。
+
+        Args:
+            dataset: 数据集。
+            count: 总步数。
+            scheduler: 学习率调度；不给时学习率不变。
+            shuffle: 每一轮打乱样本的次序。
+            callbacks: 回调，见 [`Callback`][gptcore.training.callbacks.Callback]。
+
+        Returns:
+            迭代器，逐步交出每一步的结果。
+
+        Example:
+            >>> for report in trainer.steps(dataset, 300):
+            ...     if report.step % 100 == 0:
+            ...         print(report.step, report.loss)
+
+        Raises:
+            ArgumentError: 步数不是非负整数；接着训练时数据与原来的不同。
+            NonFiniteError: 损失、梯度或参数里有 NaN 或无穷；出问题的那一步不更新参数。
+        """
+        require_count("steps", "count", count)
+        require_dataset("steps", dataset)
+        return self._loop(dataset, count, scheduler, shuffle, callbacks, self._threads)
+
+    def train(
+        self,
+        dataset: Dataset,
+        epochs: int,
+        scheduler: Scheduler | None = None,
+        *,
+        shuffle: bool = False,
+        callbacks: Iterable[Callback] = (),
+    ) -> list[float]:
         """在训练集上训练若干轮。
+
+        `resume` 之后的第一次调用接着原来的那一次：`epochs` 仍是总轮数，只做剩下的。
 
         Args:
             dataset: 数据集。
             epochs: 轮数。
+            scheduler: 学习率调度；不累积梯度时共 `epochs * len(dataset)` 步。不给时学习率不变。
+            shuffle: 每一轮打乱样本的次序。
+            callbacks: 回调，见 [`Callback`][gptcore.training.callbacks.Callback]。
 
         Returns:
-            每一轮的平均损失。
+            每一轮的平均损失；提前停止时，只有完成的各轮。
         """
-        _require_epochs(epochs)
-        _require_dataset("train", dataset)
-        history: list[float] = []
+        require_count("train", "epochs", epochs)
+        if not epochs:
+            raise ArgumentError("train：epochs 必须是正整数，这里是 0；请写例如 epochs=10")
+        require_dataset("train", dataset)
         dataset.train()
-        self.model.train()
+        count = epochs * updates_per_epoch(len(dataset), self.accumulation_steps)
         with self._threads():
-            for _ in range(epochs):
-                losses = [self._step(x, y) for x, y in dataset]
-                if not losses:
-                    raise DataError("train：数据集没有给出任何一批；请检查它的 __len__ 与 __iter__")
-                history.append(sum(losses) / len(losses))
-        return history
+            for _ in self._loop(dataset, count, scheduler, shuffle, callbacks, nullcontext):
+                pass
+        return list(self.state.epoch_losses)
 
-    def _threads(self) -> Any:
-        """按模型的大小选定 BLAS 的线程数。"""
-        return model_threads(sum(p.size for p in self.optimizer.parameters))
+    def stop(self, reason: str) -> None:
+        """做完手里的这一步就停止训练；通常由回调调用。
 
-    def _step(self, x: Tensor, y: Tensor) -> float:
-        """前向、反向、更新一次；返回更新之前的损失。"""
+        Args:
+            reason: 为什么停下，见 `stop_reason`。
+        """
+        self._stop_reason = reason
+
+    @property
+    def stop_reason(self) -> str | None:
+        """为什么提前停止；没有提前停止时是 `None`。"""
+        return self._stop_reason
+
+    def _loop(
+        self,
+        dataset: Dataset,
+        count: int,
+        scheduler: Scheduler | None,
+        shuffle: bool,
+        callbacks: Iterable[Callback],
+        threads: Callable[[], Any],
+    ) -> Iterator[StepReport]:
+        batches = self._begin(dataset, shuffle)
+        state, self._callbacks = self.state, list(callbacks)
+        try:
+            for callback in self._callbacks:
+                callback.on_start(self)
+            while state.step < count and self._stop_reason is None:
+                self.model.train()
+                if scheduler is not None:
+                    self.optimizer.lr = scheduler.step(state.step)
+                epoch, group = state.epoch, batches.take(self.accumulation_steps)
+                with threads():  # 不跨越 yield：使用者的代码不受影响
+                    report = self._step(group)
+                state.step += 1
+                state.record_loss(report, epoch_done=state.epoch > epoch)
+                if state.step == count and (found := nonfinite_parameter(self.model)):
+                    raise self._nonfinite(f"最后一步之后{found}", report)
+                for callback in self._callbacks:
+                    callback.on_step(self, report)
+                yield report
+            for callback in self._callbacks:
+                callback.on_end(self)
+        finally:
+            for callback in self._callbacks:
+                callback.close(self)
+
+    def _begin(self, dataset: Dataset, shuffle: bool) -> Batches:
+        """新的一次训练从头数起；`resume` 之后接着数。"""
+        if self._resuming:
+            require_same_data(self.saved_data, dataset, shuffle)
+        else:
+            self.state = RunState()
+        self._resuming, self._stop_reason = False, None
+        self.dataset = dataset
+        batches = Batches(dataset, shuffle, self.rng, self.state)
+        self.data_record = data_record(dataset, shuffle)
+        return batches
+
+    def _step(self, group: list[tuple[Tensor, Tensor]]) -> StepReport:
+        """前向、反向、裁剪、更新一次；损失是更新之前的。"""
         self.optimizer.zero_grad()  # 前向之前：旧的梯度不与这一步的中间结果同时占着内存
-        loss = self.loss_fn(self.model(x), y)
-        loss.backward()
-        self.optimizer.step()
-        return float(loss)
+        with np.errstate(all="ignore"):  # NaN 与无穷由下面的检查说清楚
+            loss = self._backward(group)
+            norm = self.optimizer.clip_grad_norm(self.max_norm or NO_CLIPPING)
+            finite = math.isfinite(loss) and math.isfinite(norm)
+            if finite:
+                self.optimizer.step()
+        tokens = sum(y.size for _, y in group)
+        report = StepReport(self.state.step, loss, self.optimizer.lr, norm, tokens, not finite)
+        if not finite:
+            self._skip(report, group)
+        return report
 
-    def test(self, dataset: Dataset) -> tuple[Tensor, Tensor]:
+    def _backward(self, group: list[tuple[Tensor, Tensor]]) -> float:
+        """各批反向传播，梯度累加；返回合在一起的平均损失。"""
+        if len(group) == 1:
+            ((x, y),) = group
+            loss = self.loss_fn(self.model(x), y)
+            loss.backward()
+            return float(loss)
+        counts = [self.loss_fn.count(y) for _, y in group]
+        total = 0.0
+        for (x, y), n in zip(group, counts, strict=True):
+            if n:  # 标签全被忽略的一批没有贡献
+                part = self.loss_fn(self.model(x), y) * (n / sum(counts))
+                part.backward()
+                total += float(part)
+        return total
+
+    def _skip(self, report: StepReport, group: list[tuple[Tensor, Tensor]]) -> None:
+        """这一步不更新；跳过的次数用完时报错。"""
+        self.state.skipped += 1
+        if self.state.skipped > self.skip_nonfinite:
+            where = first_nonfinite(self.model, self.loss_fn, group)
+            what = f"损失是 {report.loss:g}，梯度的范数是 {report.grad_norm:g}；{where}"
+            raise self._nonfinite(what, report)
+
+    def _nonfinite(self, what: str, report: StepReport) -> NonFiniteError:
+        return nonfinite_error(what, report, self.skip_nonfinite, self.checkpoint)
+
+    # ---------------------------------------------------------------- 评估
+
+    def evaluate(self, dataset: Dataset, limit: int | None = None) -> Evaluation:
+        """在测试集上评估：每个样本恰好一次，按计入损失的标签数加权平均。
+
+        `CharDataset` 的窗口首尾相接、互不重叠，所以每个词元恰好预测一次；
+        `test` 用的是教程里那些重叠的窗口，两者的损失略有不同。
+
+        Args:
+            dataset: 数据集；不改变它与模型的模式。
+            limit: 至多评估多少个样本，每次都是同样的几个。
+
+        Returns:
+            平均损失与词元数。
+        """
+        require_dataset("evaluate", dataset)
+        with self._threads():
+            loss, tokens = evaluate(self.model, self.loss_fn, dataset, limit)
+        return Evaluation(loss, tokens, self.state.step)
+
+    def evaluate_now(self, limit: int | None = None) -> Evaluation:
+        """训练途中评估一次，记进 `state.evaluations`，并通知各个回调。
+
+        Args:
+            limit: 至多评估多少个样本。
+
+        Raises:
+            NonFiniteError: 损失是 NaN 或无穷。
+        """
+        if self.dataset is None:
+            raise ArgumentError("evaluate_now：还没有开始训练；请用 evaluate(dataset)")
+        with np.errstate(all="ignore"):
+            evaluation = self.evaluate(self.dataset, limit)
+        if not math.isfinite(evaluation.loss):
+            found = nonfinite_parameter(self.model) or "参数都是有限的"
+            raise NonFiniteError(
+                f"第 {self.state.step} 步之后，测试集上的损失是 {evaluation.loss:g}；{found}；请减小学习率"
+            )
+        self.state.evaluations.append((evaluation.step, evaluation.loss))
+        for callback in self._callbacks:
+            callback.on_evaluation(self, evaluation)
+        return evaluation
+
+    def test(self, dataset: Dataset) -> Any:
         """一次算完整个测试集。
 
         Returns:
-            预测与损失。
+            预测与损失，两个张量。
         """
-        _require_dataset("test", dataset)
-        with _testing(dataset), self.model.evaluating(), no_grad(), self._threads():
+        require_dataset("test", dataset)
+        with testing(dataset), self.model.evaluating(), no_grad(), self._threads():
             x, y = dataset.all()
             p = self.model(x)
             return p, self.loss_fn(p, y)
+
+    # ---------------------------------------------------------------- 检查点
+
+    def save_checkpoint(self, folder: str | os.PathLike[str]) -> None:
+        """把此刻的全部状态存成检查点；定期保存请用 [`Checkpoints`][gptcore.training.checkpoints.Checkpoints]。
+
+        Args:
+            folder: 检查点的文件夹；已有检查点时原子地替换。
+        """
+        save_checkpoint(self, Path(folder))
+        self.checkpoint = Path(folder)
+
+    def resume(self, folder: str | os.PathLike[str]) -> RunState:
+        """读入检查点；下一次 `steps` 或 `train` 接着那一次训练。
+
+        参数、优化器、数据的位置与各个随机数生成器（包括 NumPy 全局的）都恢复原样。
+        在同一台机器上，BLAS 与线程数也相同时，结果与不中断的那一次逐位相同；环境变了会给出警告。
+
+        Args:
+            folder: 一个检查点，或者装着几个检查点的文件夹：取其中最新的；最新的损坏时给出警告，取前一个。
+
+        Returns:
+            训练的状态。
+
+        Raises:
+            DataError: 没有检查点，或者全都损坏。
+            ArgumentError: 训练器的设置与保存时不同。
+        """
+        given = Path(folder)
+        for path in newest_first(given):
+            try:
+                self.state = load_checkpoint(self, path)
+            except DataError as error:
+                if path == given:
+                    raise
+                warnings.warn(f"检查点 {path} 不完整，改用前一个：{error}", stacklevel=2)
+                continue
+            self._resuming, self.checkpoint = True, path
+            return self.state
+        raise DataError(f"resume：{given} 里的检查点都已损坏；请从头训练，或换回备份的文件")
+
+    # ---------------------------------------------------------------- 生成
 
     def generate(self, dataset: CharDataset, prompt: str, steps: int = 256) -> str:
         """接着提示往下写：模型的输出是下一个字符的概率。
@@ -146,167 +400,6 @@ class Trainer:
                 ids.append(sample(p.data[0]))
         return dataset.decode(ids)
 
-
-class GPTTrainer(Trainer):
-    """GPT 的训练器：每一步都裁剪梯度，学习率可以调度。
-
-    Args:
-        model: 模型。
-        loss_fn: 损失函数。
-        optimizer: 优化器。
-
-    教程：第 15 章 层归一化与 GPT 模型。
-    """
-
-    def steps(
-        self, dataset: Dataset, count: int, scheduler: Scheduler | None = None
-    ) -> Iterator[StepReport]:
-        """一步一步地训练：每取一个结果，训练一步。数据用完就从头再来。
-
-        它是迭代器，要在循环里取用；单独一行 `trainer.steps(dataset, 100)` 什么也不做。
-
-        Args:
-            dataset: 数据集。
-            count: 步数。
-            scheduler: 学习率调度；不给时学习率不变。
-
-        Returns:
-            迭代器，逐步交出每一步的结果。
-
-        Example:
-            >>> for report in trainer.steps(dataset, 300):
-            ...     if report.step % 100 == 0:
-            ...         print(report.step, report.loss)
-
-        Raises:
-            ArgumentError: 步数不是非负整数。
-        """
-        require_count("steps", "count", count)
-        _require_dataset("steps", dataset)
-        return self._steps(dataset, count, scheduler)
-
-    def _steps(
-        self, dataset: Dataset, count: int, scheduler: Scheduler | None
-    ) -> Iterator[StepReport]:
-        dataset.train()
-        batches = len(dataset)
-        if not batches:
-            raise DataError("steps：数据集的批数是 0；请检查它的 __len__")
-        for i in range(count):
-            self.model.train()
-            if scheduler is not None:
-                self.optimizer.lr = scheduler.step(i)
-            x, y = dataset[i % batches]
-            with self._threads():  # 不跨越 yield：使用者的代码不受影响
-                self.optimizer.zero_grad()
-                loss = self.loss_fn(self.model(x), y)
-                loss.backward()
-                norm = self.optimizer.clip_grad_norm()
-                self.optimizer.step()
-            yield StepReport(i, float(loss), self.optimizer.lr, norm, y.size)
-
-    def train(
-        self, dataset: Dataset, epochs: int, scheduler: Scheduler | None = None
-    ) -> list[float]:
-        """在训练集上训练若干轮。
-
-        Args:
-            dataset: 数据集。
-            epochs: 轮数。
-            scheduler: 学习率调度，共 `epochs * len(dataset)` 步；不给时学习率不变。
-
-        Returns:
-            每一轮的平均损失。
-        """
-        _require_epochs(epochs)
-        _require_dataset("train", dataset)
-        dataset.train()
-        batches = len(dataset)
-        losses = [report.loss for report in self.steps(dataset, epochs * batches, scheduler)]
-        return [sum(losses[i * batches : (i + 1) * batches]) / batches for i in range(epochs)]
-
-    def test(self, dataset: Dataset) -> tuple[list[Tensor], float]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """在测试集上逐批评估。
-
-        Returns:
-            每一批的预测，与平均损失。
-        """
-        predictions: list[Tensor] = []
-        total = 0.0
-        _require_dataset("test", dataset)
-        with _testing(dataset), self.model.evaluating(), no_grad(), self._threads():
-            for x, y in dataset:
-                predictions.append(self.model(x))
-                total += float(self.loss_fn(predictions[-1], y))
-        if not predictions:
-            raise DataError("test：数据集没有给出任何一批；请检查它的 __len__ 与 __iter__")
-        return predictions, total / len(predictions)
-
-    def generate(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self,
-        dataset: CharDataset,
-        prompt: str,
-        steps: int = 256,
-        *,
-        temperature: float = 1.0,
-        rng: np.random.Generator | None = None,
-    ) -> str:
-        """接着提示往下写：由最后一个位置的分数抽取下一个字符。
-
-        Args:
-            dataset: 提供词表与上下文尺寸的数据集。
-            prompt: 提示，至少一个字符。
-            steps: 写多少个字符。
-            temperature: 温度，见 [`generate_ids`][gptcore.models.generation.generate_ids]。
-            rng: 随机数生成器。
-
-        Returns:
-            提示与续写。
-        """
-        ids = list(dataset.encode(prompt))
-        with self._threads():
-            ids += generate_ids(
-                self.model, ids, steps, dataset.context_size, temperature=temperature, rng=rng
-            )
-        return dataset.decode(ids)
-
-
-@contextmanager
-def _testing(dataset: Dataset) -> Generator[None]:
-    """在一段代码里取测试集，离开时换回原来的那一份。"""
-    training = dataset.training
-    dataset.eval()
-    try:
-        yield
-    finally:
-        if training:
-            dataset.train()
-
-
-def _require_parameters(name: str, model: Layer, optimizer: Optimizer) -> None:
-    """优化器里至少有一个参数是这个模型的；视图算它原来的张量。"""
-    known, updated = (
-        {id(p if p.view_of is None else p.view_of) for p in owner.parameters}
-        for owner in (model, optimizer)
-    )
-    if known and not known & updated:
-        raise ArgumentError(
-            f"{name}：优化器里没有这个模型的参数，它更新的是别的模型；"
-            "请用这个模型的参数建立优化器，例如 AdamWOptimizer(model.parameters)"
-        )
-
-
-def _require_dataset(name: str, dataset: Any) -> None:
-    """数据集要能切换训练集与测试集、能按批取用；不必是 `Dataset` 的子类。"""
-    needed = ("train", "eval", "__len__", "__getitem__")
-    if isinstance(dataset, type) or not all(hasattr(dataset, n) for n in needed):
-        raise DtypeError(
-            f"{name}：dataset 必须是数据集，这里是 {str(dataset)[:60]}；"
-            "请给出 Dataset 的子类的对象，例如 CharDataset(文件名)"
-        )
-
-
-def _require_epochs(epochs: int) -> None:
-    require_count("train", "epochs", epochs)
-    if not epochs:
-        raise ArgumentError("train：epochs 必须是正整数，这里是 0；请写例如 epochs=10")
+    def _threads(self) -> Any:
+        """按模型的大小选定 BLAS 的线程数。"""
+        return model_threads(sum(p.size for p in self.optimizer.parameters))

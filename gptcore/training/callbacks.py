@@ -1,0 +1,89 @@
+"""回调：训练循环在几个时刻通知它们；评估与提前停止就是这样做的"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gptcore.models.generation import require_count
+
+if TYPE_CHECKING:
+    from gptcore.training.evaluation import Evaluation
+    from gptcore.training.state import StepReport
+    from gptcore.training.trainer import Trainer
+
+
+class Callback:
+    """回调的基类：改写关心的那几个方法，其余的什么也不做。
+
+    各个回调按给出的次序调用。方法里可以读 `trainer.state`，可以调用 `trainer.stop(原因)`；抛出的错误会结束训练。
+
+    Example:
+        >>> class PrintLoss(Callback):
+        ...     def on_step(self, trainer, report):
+        ...         if report.step % 100 == 0:
+        ...             print(report.step, report.loss)
+        >>> history = trainer.train(dataset, epochs=2, callbacks=[PrintLoss()])
+    """
+
+    def on_start(self, trainer: Trainer) -> None:
+        """第一步之前；接着训练时 `trainer.state.step` 大于 0。"""
+
+    def on_step(self, trainer: Trainer, report: StepReport) -> None:
+        """每一步之后，参数已经更新。"""
+
+    def on_evaluation(self, trainer: Trainer, evaluation: Evaluation) -> None:
+        """每次评估之后。"""
+
+    def on_end(self, trainer: Trainer) -> None:
+        """训练正常结束，包括提前停止。"""
+
+    def close(self, trainer: Trainer) -> None:
+        """无论怎样结束（包括出错、中断）都会调用，最后一次机会收拾文件与屏幕。"""
+
+
+class Evaluate(Callback):
+    """每隔若干步在测试集上评估一次，并通知各个回调的 `on_evaluation`。
+
+    每次评估的都是同样的窗口，所以先后的损失可以比较。
+
+    Args:
+        every: 每隔多少步。
+        limit: 至多评估多少个样本，均匀地取自整份测试集；不给时是全部，每次都要算一遍整份测试集。
+    """
+
+    def __init__(self, every: int = 500, limit: int | None = None) -> None:
+        require_count("Evaluate", "every", every, 1)
+        if limit is not None:
+            require_count("Evaluate", "limit", limit, 1)
+        self.every, self.limit = every, limit
+
+    def on_step(self, trainer: Trainer, report: StepReport) -> None:
+        """到时候就评估。"""
+        if trainer.state.step % self.every == 0:
+            trainer.evaluate_now(self.limit)
+
+
+class EarlyStopping(Callback):
+    """连续若干次评估都没有进步，就停止训练；与 `Evaluate` 一起使用。
+
+    比较的历史在 `trainer.state.evaluations` 里，跟着检查点走：中断后接着训练，数到几还是几。
+
+    Args:
+        patience: 连续多少次。
+        min_delta: 至少低这么多才算进步。
+    """
+
+    def __init__(self, patience: int = 5, min_delta: float = 0.0) -> None:
+        require_count("EarlyStopping", "patience", patience, 1)
+        self.patience, self.min_delta = patience, min_delta
+
+    def on_evaluation(self, trainer: Trainer, evaluation: Evaluation) -> None:
+        """数一数多少次没有进步了。"""
+        best, stale = float("inf"), 0
+        for _, loss in trainer.state.evaluations:
+            if loss < best - self.min_delta:
+                best, stale = loss, 0
+            else:
+                stale += 1
+        if stale >= self.patience:
+            trainer.stop(f"连续 {stale} 次评估没有进步（最低 {best:.4f}）")

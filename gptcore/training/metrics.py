@@ -1,0 +1,114 @@
+"""把训练的每一步写进 `metrics.jsonl`：一行一个 JSON 对象，写一行落一行"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from gptcore.errors import DataError, system_reason
+from gptcore.models.generation import require_count
+from gptcore.training.callbacks import Callback
+from gptcore.training.environment import environment
+
+if TYPE_CHECKING:
+    from gptcore.training.evaluation import Evaluation
+    from gptcore.training.state import StepReport
+    from gptcore.training.trainer import Trainer
+
+
+class MetricsFile(Callback):
+    """把训练的过程记进文件；进程被杀，最多丢掉最后一行。用 `gptcore plot` 或 `plot_metrics` 画成图。
+
+    三种行：
+
+    - `{"run": {…环境…}, "step": 0}`：一次训练开始，或者从第几步接着训练；
+    - `{"step": 12, "loss": 2.1, "lr": 0.001, "grad_norm": 0.7, "tokens": 128, "seconds": 1.93}`：
+      一步，`step` 从 0 数起，`seconds` 从这次开始（或接着训练）算起，损失不是有限数时写 `null`；
+    - `{"evaluation": 1.93, "step": 500, "seconds": 70.1}`：做完 `step` 步之后的一次评估。
+
+    接着训练时续写在后面：检查点之后、中断之前的那几步会出现两次，后写的为准。
+
+    Args:
+        path: 文件；文件夹不存在时建立。
+        every: 每隔几步记一行。
+    """
+
+    def __init__(self, path: str | os.PathLike[str], every: int = 1) -> None:
+        require_count("MetricsFile", "every", every, 1)
+        self.path, self.every = Path(path), every
+        self._file: TextIO | None = None
+        self._start = 0.0
+
+    def on_start(self, trainer: Trainer) -> None:
+        """打开文件；从头训练时清空旧的，接着训练时续写。"""
+        step = trainer.state.step
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            torn = step > 0 and self.path.is_file() and not _ends_with_newline(self.path)
+            mode = "a" if step else "w"
+            self._file = self.path.open(mode, encoding="utf-8", newline="\n", buffering=1)
+            if torn:  # 上次被杀时写了半行
+                self._file.write("\n")
+        except OSError as error:
+            raise self._failed(error) from error
+        self._start = time.perf_counter()
+        self._write({"run": environment(), "step": step})
+
+    def on_step(self, trainer: Trainer, report: StepReport) -> None:
+        """记一步。"""
+        if report.step % self.every == 0:
+            self._write(
+                {
+                    "step": report.step,
+                    "loss": _finite(report.loss),
+                    "lr": report.lr,
+                    "grad_norm": _finite(report.grad_norm),
+                    "tokens": report.tokens,
+                    "seconds": self._seconds(),
+                }
+            )
+
+    def on_evaluation(self, trainer: Trainer, evaluation: Evaluation) -> None:
+        """记一次评估。"""
+        self._write(
+            {"evaluation": evaluation.loss, "step": evaluation.step, "seconds": self._seconds()}
+        )
+
+    def close(self, trainer: Trainer) -> None:
+        """关闭文件。"""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _seconds(self) -> float:
+        return round(time.perf_counter() - self._start, 4)
+
+    def _write(self, line: dict[str, Any]) -> None:
+        if self._file is None:
+            return
+        try:
+            self._file.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: OSError) -> DataError:
+        return DataError(
+            f"MetricsFile：不能写入 {self.path}：{system_reason(error)}；请检查路径、权限与磁盘空间"
+        )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _ends_with_newline(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(0, os.SEEK_END)
+        if not file.tell():
+            return True
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"
