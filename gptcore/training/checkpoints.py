@@ -106,8 +106,8 @@ def load_checkpoint(trainer: Trainer, folder: Path) -> RunState:
         generators = dict(_generators(trainer))
         saved = state["generators"]
         if set(saved) != {"default", *generators}:
-            raise DataError(
-                f"检查点里的随机数生成器是 {'、'.join(saved)}，训练器的是 "
+            raise ArgumentError(
+                f"resume：检查点里的随机数生成器是 {'、'.join(saved)}，训练器的是 "
                 f"{'、'.join(['default', *generators])}；请用与保存时相同的 rng 设置"
             )
         _require_accumulation(state["accumulation_steps"], trainer.accumulation_steps)
@@ -224,22 +224,21 @@ def step_of(path: Path) -> int:
     return int(path.name.removeprefix("step-"))
 
 
-def newest_first(folder: Path) -> Iterator[Path]:
+def newest_first(folder: Path) -> list[Path]:
     """可以从哪里接着训练：它自己是检查点就是它，否则是里面的各个检查点，从新到旧。
 
     Raises:
         DataError: 里面没有检查点。
     """
     if (folder / MANIFEST).is_file() and (folder / STATE).is_file():
-        yield folder
-        return
+        return [folder]
     found = find_checkpoints(folder)
     if not found:
         raise DataError(
             f"resume：{folder} 里没有检查点；请给出 Checkpoints 写成的文件夹，"
             "里面应有 step-00000500 这样的文件夹"
         )
-    yield from reversed(found)
+    return found[::-1]
 
 
 def _model_files(trainer: Trainer) -> dict[str, bytes]:

@@ -362,18 +362,17 @@ class Trainer:
             DataError: 没有检查点，或者全都损坏。
             ArgumentError: 训练器的设置与保存时不同。
         """
-        given = Path(folder)
-        for path in newest_first(given):
+        paths = newest_first(Path(folder))
+        for i, path in enumerate(paths):
             try:
                 self.state = load_checkpoint(self, path)
+                break
             except DataError as error:
-                if path == given:
+                if i == len(paths) - 1:
                     raise
-                warnings.warn(f"检查点 {path} 不完整，改用前一个：{error}", stacklevel=2)
-                continue
-            self._resuming, self.checkpoint = True, path
-            return self.state
-        raise DataError(f"resume：{given} 里的检查点都已损坏；请从头训练，或换回备份的文件")
+                warnings.warn(f"检查点 {path} 已损坏，改用前一个：{error}", stacklevel=2)
+        self._resuming, self.checkpoint = True, path
+        return self.state
 
     # ---------------------------------------------------------------- 生成
 
