@@ -6,7 +6,6 @@ from contextvars import ContextVar
 
 import numpy as np
 
-from gptcore.errors import ArgumentError
 from gptcore.kernels.array import Array, row_blocks
 from gptcore.random import default_rng
 from gptcore.tensor import DTYPE, Tensor
@@ -41,9 +40,6 @@ def normal(shape: tuple[int, int], std: float, rng: np.random.Generator | None) 
         shape: 形状。
         std: 标准差。
         rng: 随机数生成器。
-
-    Raises:
-        ArgumentError: 大到不可能放进内存。
     """
     weight = _allocate(shape)
     if not _outlines.get():
@@ -63,9 +59,6 @@ def constant(size: int, value: float) -> Tensor:
 
 def _allocate(shape: tuple[int, ...]) -> Array:
     """一个还没有填的数组；在 `without_values` 里，各个元素都是同一个 0。"""
-    try:
-        if _outlines.get():
-            return np.broadcast_to(np.zeros((), DTYPE), shape)
-        return np.empty(shape, DTYPE)
-    except ValueError as error:
-        raise ArgumentError(f"参数的形状 {shape} 太大，放不进内存；请减小各个尺寸") from error
+    if _outlines.get():
+        return np.broadcast_to(np.zeros((), DTYPE), shape)
+    return np.empty(shape, DTYPE)
