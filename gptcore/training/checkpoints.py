@@ -258,8 +258,7 @@ def _generators(trainer: Trainer) -> Iterator[tuple[str, np.random.Generator]]:
     owners += [(f"model.{n}" if n else "model", v) for n, v in trainer.model.named_sublayers()]
     seen: set[int] = set()
     for prefix, owner in owners:
-        members: dict[str, Any] = vars(owner)
-        for name, value in members.items():
+        for name, value in cast("dict[str, Any]", vars(owner)).items():
             if isinstance(value, np.random.Generator) and id(value.bit_generator) not in seen:
                 seen.add(id(value.bit_generator))
                 yield f"{prefix}.{name}", value

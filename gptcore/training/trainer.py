@@ -64,6 +64,7 @@ class Trainer:
     Attributes:
         state: 训练的状态：做完多少步、取到哪一批、评估的历史。
         checkpoint: 最近保存或读入的检查点；没有时是 `None`。
+        stop_reason: 为什么提前停止；没有提前停止时是 `None`。
 
     Example:
         >>> trainer = Trainer(model, MSELoss(), SGDOptimizer(model.parameters, lr=0.01))
@@ -103,7 +104,7 @@ class Trainer:
         self.saved_data: Any = None
         self.data_record: dict[str, Any] | None = None
         self._resuming = False
-        self._stop_reason: str | None = None
+        self.stop_reason: str | None = None
         self._callbacks: list[Callback] = []
 
     # ---------------------------------------------------------------- 训练
@@ -183,14 +184,9 @@ class Trainer:
         """做完手里的这一步就停止训练；通常由回调调用。
 
         Args:
-            reason: 为什么停下，见 `stop_reason`。
+            reason: 为什么停下。
         """
-        self._stop_reason = reason
-
-    @property
-    def stop_reason(self) -> str | None:
-        """为什么提前停止；没有提前停止时是 `None`。"""
-        return self._stop_reason
+        self.stop_reason = reason
 
     def _loop(
         self,
@@ -206,7 +202,7 @@ class Trainer:
         try:
             for callback in self._callbacks:
                 callback.on_start(self)
-            while state.step < count and self._stop_reason is None:
+            while state.step < count and self.stop_reason is None:
                 self.model.train()
                 if scheduler is not None:
                     self.optimizer.lr = scheduler.step(state.step)
@@ -232,7 +228,7 @@ class Trainer:
             require_same_data(self.saved_data, dataset, shuffle)
         else:
             self.state = RunState()
-        self._resuming, self._stop_reason = False, None
+        self._resuming, self.stop_reason = False, None
         self.dataset = dataset
         batches = Batches(dataset, shuffle, self.rng, self.state)
         self.data_record = data_record(dataset, shuffle)
@@ -362,16 +358,17 @@ class Trainer:
             DataError: 没有检查点，或者全都损坏。
             ArgumentError: 训练器的设置与保存时不同。
         """
-        paths = newest_first(Path(folder))
-        for i, path in enumerate(paths):
+        *newer, oldest = newest_first(Path(folder))
+        for path in newer:
             try:
-                self.state = load_checkpoint(self, path)
-                break
+                return self._continue(path)
             except DataError as error:
-                if i == len(paths) - 1:
-                    raise
                 warnings.warn(f"检查点 {path} 已损坏，改用前一个：{error}", stacklevel=2)
-        self._resuming, self.checkpoint = True, path
+        return self._continue(oldest)
+
+    def _continue(self, path: Path) -> RunState:
+        self.state, self.checkpoint = load_checkpoint(self, path), path
+        self._resuming = True
         return self.state
 
     # ---------------------------------------------------------------- 生成
