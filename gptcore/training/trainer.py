@@ -22,12 +22,7 @@ from gptcore.optim import Optimizer
 from gptcore.random import resolve_rng
 from gptcore.tensor import Tensor, no_grad
 from gptcore.threads import model_threads
-from gptcore.training.batches import (
-    Batches,
-    data_record,
-    require_same_data,
-    updates_per_epoch,
-)
+from gptcore.training.batches import Batches, data_record, require_same_data, updates_per_epoch
 from gptcore.training.callbacks import Callback
 from gptcore.training.checkpoints import load_checkpoint, newest_first, save_checkpoint
 from gptcore.training.checks import require_dataset, require_objects, require_parameters
