@@ -1,0 +1,141 @@
+"""数组：safetensors 的写与读"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, NoReturn, cast
+
+import numpy as np
+
+from gptcore.errors import DataError
+from gptcore.kernels.array import Array
+from gptcore.serialization.texts import items, parse_json
+
+_DTYPES = {
+    "BOOL": np.dtype(np.bool_),
+    "U8": np.dtype("<u1"),
+    "I8": np.dtype("<i1"),
+    "U16": np.dtype("<u2"),
+    "I16": np.dtype("<i2"),
+    "U32": np.dtype("<u4"),
+    "I32": np.dtype("<i4"),
+    "U64": np.dtype("<u8"),
+    "I64": np.dtype("<i8"),
+    "F16": np.dtype("<f2"),
+    "F32": np.dtype("<f4"),
+    "F64": np.dtype("<f8"),
+}
+
+
+def dump_arrays(arrays: Mapping[str, Array]) -> bytes:
+    """把若干数组变成 safetensors 的字节；数值一位不差。
+
+    Args:
+        arrays: 名字与数组；类型可以是布尔、8 到 64 位的整数、16 到 64 位的小数。
+
+    Raises:
+        DataError: 名字或类型不合要求。
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import save
+
+    ready: dict[str, Array] = {}
+    for name, array in arrays.items():
+        dtype = array.dtype.newbyteorder("<")
+        if dtype not in _DTYPES.values() or name == "__metadata__":
+            raise DataError(
+                f"dump_arrays：数组 {name!r} 的类型是 {array.dtype}，不能存；可以存的有布尔、整数和"
+                " float16、float32、float64，名字不能是 __metadata__；请先用 astype 转换"
+            )
+        ready[name] = np.asarray(array, dtype, order="C")
+    try:
+        return save(ready)
+    except (SafetensorError, ValueError, TypeError) as error:
+        raise DataError(f"dump_arrays：不能写成 safetensors：{error}；请检查数组的名字") from error
+
+
+def parse_arrays(content: bytes, name: object) -> dict[str, Array]:
+    """把 safetensors 的字节变回数组。
+
+    格式：8 字节的小端整数 $n$，$n$ 字节的 JSON（各数组的类型、形状、起止位置），其余是数据，首尾相接，没有空隙。
+    来源：<https://github.com/huggingface/safetensors>，“Format”一节。
+
+    Args:
+        content: 字节。
+        name: 文件的名字，写进错误消息。
+
+    Returns:
+        名字与数组，类型与保存时相同。数组是 `content` 的只读视图，不另占内存；要改动请先复制。
+
+    Raises:
+        DataError: 不是完整的 safetensors 文件，或者有 NumPy 没有的类型，例如 BF16。
+    """
+    header, start = _header(content, name)
+    header.pop("__metadata__", None)
+    arrays: dict[str, Array] = {}
+    spans: list[tuple[int, int]] = []
+    for key, entry in header.items():
+        try:
+            dtype, shape, begin, end = _array_entry(entry)
+            if not begin <= end <= len(content) - start:
+                raise ValueError(f"位置 {begin} 到 {end} 超出文件")
+            if math.prod(shape) * dtype.itemsize != end - begin:
+                raise ValueError(f"形状 {shape} 与它的 {end - begin} 个字节不符")
+            if end == begin:
+                arrays[key] = np.empty(shape, dtype)
+            else:
+                count = (end - begin) // dtype.itemsize
+                flat = np.frombuffer(content, dtype, count, start + begin)
+                if dtype.kind == "b" and flat.view(np.uint8).max() > 1:
+                    raise ValueError("布尔值不是 0 或 1")
+                arrays[key] = flat.reshape(shape)
+        except (ValueError, OverflowError) as error:  # 形状太大或太多轴也是 ValueError
+            _damaged(name, f"数组 {key[:200]!r}：{error}")
+        spans.append((begin, end))
+    place = 0
+    for begin, end in sorted(spans):
+        if begin != place:
+            _damaged(
+                name,
+                f"数据在第 {min(begin, place)} 个字节处有{'重叠' if begin < place else '空隙'}",
+            )
+        place = end
+    if place != len(content) - start:
+        _damaged(name, f"数据有 {len(content) - start} 个字节，文件头只说到 {place}")
+    return arrays
+
+
+def _header(content: bytes, name: object) -> tuple[dict[str, Any], int]:
+    """文件头，以及数据从哪里开始。"""
+    size = int.from_bytes(content[:8], "little")
+    if len(content) < 8 or size > len(content) - 8:
+        _damaged(name, f"文件有 {len(content)} 个字节，放不下文件头")
+    if content[8:9] != b"{":
+        _damaged(name, "文件头不是 JSON 的字典")
+    try:
+        return parse_json(content[8 : 8 + size], "文件头"), 8 + size
+    except DataError as error:
+        _damaged(name, str(error).removesuffix("；文件可能被截断或改动过"))
+
+
+def _array_entry(entry: Any) -> tuple[np.dtype[Any], tuple[int, ...], int, int]:
+    """文件头里的一项：类型，形状，起止位置。"""
+    fields = cast("dict[str, Any]", entry if isinstance(entry, dict) else {})
+    if fields.keys() != {"dtype", "shape", "data_offsets"}:
+        raise ValueError("应有 dtype、shape、data_offsets 三项")
+    kind, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
+    if not isinstance(kind, str) or kind not in _DTYPES:
+        raise ValueError(f"不能读类型 {str(kind)[:60]}，能读的有 {'、'.join(_DTYPES)}")
+    numbers = [*items(shape), *items(offsets)]
+    if not isinstance(shape, list) or not isinstance(offsets, list) or len(numbers) < 2:
+        raise ValueError("shape 与 data_offsets 应当是整数的列表")
+    for number in numbers:
+        if type(number) is not int or not 0 <= number < 2**63:
+            raise ValueError("shape 与 data_offsets 里应当是 0 到 2^63 的整数")
+    if len(cast("list[int]", offsets)) != 2:
+        raise ValueError("data_offsets 应当是两个整数")
+    begin, end = cast("list[int]", offsets)
+    return _DTYPES[kind], tuple(cast("list[int]", shape)), begin, end
+
+
+def _damaged(name: object, problem: str) -> NoReturn:
+    raise DataError(f"{name} 不是完整的 safetensors 文件：{problem}；文件可能被截断或改动过")
