@@ -8,7 +8,10 @@ import numpy as np
 
 from gptcore.errors import DataError
 from gptcore.kernels.array import Array
-from gptcore.serialization.texts import items, parse_json
+from gptcore.serialization.texts import JSON_MEMORY, items, parse_json
+
+HEADER_LIMIT = 8 << 20
+"""文件头最多多少字节：够写几万个数组"""
 
 _DTYPES = {
     "BOOL": np.dtype(np.bool_),
@@ -109,10 +112,13 @@ def _header(content: bytes, name: object) -> tuple[dict[str, Any], int]:
     size = int.from_bytes(content[:8], "little")
     if len(content) < 8 or size > len(content) - 8:
         _damaged(name, f"文件有 {len(content)} 个字节，放不下文件头")
+    if size > HEADER_LIMIT:
+        _damaged(name, f"文件头有 {size} 个字节，最多 {HEADER_LIMIT} 个")
     if content[8:9] != b"{":
         _damaged(name, "文件头不是 JSON 的字典")
     try:
-        return parse_json(content[8 : 8 + size], "文件头"), 8 + size
+        header = parse_json(content[8 : 8 + size], "文件头", JSON_MEMORY - size)
+        return header, 8 + size
     except DataError as error:
         _damaged(name, str(error).removesuffix("；文件可能被截断或改动过"))
 

@@ -30,18 +30,22 @@ def dump_json(value: Any) -> bytes:
     return (text + "\n").encode("utf-8", "backslashreplace")
 
 
-def parse_json(content: bytes, name: object) -> Any:
+def parse_json(content: bytes, name: object, memory: int | None = None) -> Any:
     """把 JSON 的字节变回值；NaN、无穷、重复的键与超过 `JSON_DEPTH` 层的嵌套不接受。
 
     Args:
         content: 字节。
         name: 文件的名字，写进错误消息。
+        memory: 最多另占多少字节的内存；不给时是 `JSON_MEMORY`。
+
+    Returns:
+        值。
 
     Raises:
-        DataError: 不是 JSON。
+        DataError: 不是 JSON，或者解析它占用的内存太多。
     """
     try:
-        if _json_memory(content) > JSON_MEMORY:
+        if _json_memory(content) > (JSON_MEMORY if memory is None else memory):
             raise ValueError("数字、文字与括号太多，解析它要占用太多内存")
         value = json.loads(
             content.decode("utf-8"),
