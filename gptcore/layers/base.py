@@ -184,20 +184,24 @@ class Layer(ABC):
         """所有浮点张量的名字与数组（不复制），冻结的也在内；共用的张量只列一次，用它的第一个名字。"""
         return {name: tensor.data for name, tensor in _unique(self._named_state())}
 
-    def load_state_dict(self, state: Mapping[str, Array], strict: bool = True) -> None:
+    def load_state_dict(
+        self, state: Mapping[str, Array], strict: bool = True, *, assign: bool = False
+    ) -> None:
         """把数组的值写进同名的张量。
 
         Args:
             state: 名字与数组，形状要与张量相同；写入时转换成张量的类型。共用的张量给出任意一个名字即可。
             strict: 是否要求名字恰好一致；否则缺少的不动，多出的不理。
+            assign: 用数组的副本代替张量原来的数组，类型随数组；用于
+                [`without_values`][gptcore.layers.initial.without_values] 里建立的层。
 
         Raises:
             ShapeError: 有张量缺少、多出、形状不符，或者同一个张量的两个名字数值不同；
                 消息逐个列出，此时什么也没有写入。
-            DtypeError: 给出的不是数。
+            DtypeError: 给出的不是数；`assign` 时不是 float32 或 float64。
         """
         named = self._named_state()
-        load_state(list(_unique(named)), dict(named), state, strict)
+        load_state(list(_unique(named)), dict(named), state, strict, assign)
 
     def astype(self, dtype: Any) -> Self:
         """就地转换所有浮点张量的类型，例如梯度检查用的 `np.float64`；返回自己。"""

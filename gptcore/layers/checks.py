@@ -57,7 +57,7 @@ def require_choice(layer: str, name: str, value: Any, choices: Sequence[str | No
 def require_number(layer: str, name: str, value: Any, low: float, high: float) -> None:
     """一个有限的实数，不小于 `low`，小于 `high`。"""
     if isinstance(value, np.floating):  # float32 与 FLOAT_MAX 相比会溢出
-        value = float(value)
+        value = float(cast("Any", value))
     number = isinstance(value, int | float | np.integer)
     if (
         not number

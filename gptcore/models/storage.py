@@ -14,7 +14,10 @@ import numpy as np
 
 from gptcore.data import Tokenizer, tokenizer_from_dict
 from gptcore.errors import DataError, DtypeError, GptcoreError
+from gptcore.layers import Dropout
 from gptcore.models.gpt import GPT
+from gptcore.models.layout import build, require_rebuildable
+from gptcore.random import resolve_rng
 from gptcore.serialization import (
     MANIFEST,
     dump_arrays,
@@ -47,7 +50,7 @@ def save_model(
 
     Raises:
         DtypeError: 模型不是 GPT，或分词器不是分词器。
-        DataError: 文件夹不可写，或者词表与模型的大小不同。
+        DataError: 文件夹不可写；词表与模型的大小不同；或者模型建立之后换过层，由它的设置不能重建。
     """
     given: tuple[Any, Any] = model, tokenizer
     if not isinstance(given[0], GPT) or not isinstance(given[1], Tokenizer):
@@ -59,6 +62,7 @@ def save_model(
         raise DataError(
             f"save_model：词表有 {tokenizer.vocab_size} 个词元，模型有 {model.vocab_size} 个；请给出训练时用的分词器"
         )
+    require_rebuildable("save_model", model)
     folder = Path(directory)
     save_folder(
         folder,
@@ -72,18 +76,26 @@ def save_model(
     return folder
 
 
-def load_model(directory: str | os.PathLike[str]) -> tuple[GPT, Tokenizer]:
-    """从文件夹读回模型与分词器。
+def load_model(
+    directory: str | os.PathLike[str], *, rng: np.random.Generator | None = None
+) -> tuple[GPT, Tokenizer]:
+    """从文件夹读回模型与分词器；不抽取随机数。
+
+    先核对设置与数组，再分配内存：不论 `config.json` 里写着什么，占用的内存不超过文件的大小加上 64 MiB。
+    参数里的 NaN 与无穷照样读入。
 
     Args:
         directory: `save_model` 写成的文件夹。
+        rng: 以后训练时随机失活用的生成器；不给时用默认的。
 
     Returns:
         模型（训练模式）与分词器。
 
     Raises:
-        DataError: 文件夹不存在，缺文件，文件损坏，或者由更新的版本写成。
+        DataError: 文件夹不存在，缺文件，文件损坏，设置与参数对不上，或者由更新的版本写成。
+        DtypeError: `rng` 不是生成器。
     """
+    resolve_rng("load_model", rng)
     folder = Path(directory)
     if folder.is_file():
         raise DataError(f"{folder} 是文件，不是文件夹；请给出它所在的文件夹")
@@ -97,24 +109,13 @@ def load_model(directory: str | os.PathLike[str]) -> tuple[GPT, Tokenizer]:
             "请给出 save_model、gptcore train --out 或 gptcore demo 写成的文件夹"
         )
     files = load_folder(folder, (WEIGHTS, CONFIG, TOKENIZER))
+    config = parse_json(files[CONFIG], folder / CONFIG)
+    arrays = parse_arrays(files[WEIGHTS], folder / WEIGHTS)
+    vocabulary = parse_json(files[TOKENIZER], folder / TOKENIZER)
     try:
-        config = parse_json(files[CONFIG], folder / CONFIG)
-        model = GPT(**config, rng=np.random.default_rng(0))  # 不动全局的随机状态
-        arrays = parse_arrays(files[WEIGHTS], folder / WEIGHTS)
-        for dtype in {array.dtype for array in arrays.values()}:  # 保存时是什么类型，读回来还是
-            model.astype(dtype)
-        model.load_state_dict(arrays)
-        tokenizer = tokenizer_from_dict(parse_json(files[TOKENIZER], folder / TOKENIZER))
-    except DataError:
-        raise
-    except (
-        GptcoreError,
-        ArithmeticError,
-        AttributeError,
-        LookupError,
-        TypeError,
-        ValueError,
-    ) as error:
+        tokenizer = tokenizer_from_dict(vocabulary)
+        model = build(config, arrays)
+    except (GptcoreError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise DataError(
             f"{folder} 里的文件彼此不符：{error}；请换回原来的文件，或重新保存"
         ) from error
@@ -122,4 +123,7 @@ def load_model(directory: str | os.PathLike[str]) -> tuple[GPT, Tokenizer]:
         raise DataError(
             f"{folder}：词表有 {tokenizer.vocab_size} 个词元，模型有 {model.vocab_size} 个；请重新保存"
         )
+    for layer in model.sublayers():
+        if isinstance(layer, Dropout):
+            layer.rng = rng
     return model, tokenizer
