@@ -20,6 +20,11 @@ LABELS = {
     "blocks": "块数",
     "head_bias": "输出头有偏置",
     "tied": "输出头与嵌入共用权重",
+    "bias": "线性层与归一化有偏置",
+    "dropout": "随机失活的概率",
+    "norm": "归一化",
+    "norm_position": "归一化的位置",
+    "init": "初始化",
     "corpus": "语料",
     "batch_size": "批大小",
     "steps": "步数",
@@ -100,6 +105,8 @@ def _section(table: Table, title: str, rows: dict[str, str]) -> None:
 
 
 def _shown(value: Any) -> str:
+    if value is None:
+        return "无"
     if isinstance(value, bool):
         return "是" if value else "否"
     if isinstance(value, int):
