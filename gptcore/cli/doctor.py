@@ -5,14 +5,15 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from rich.cells import cell_len
-from rich.padding import Padding
-from rich.table import Table
+from rich.live import Live
+from rich.spinner import Spinner
 from rich.text import Text
 
 from gptcore.cli.failures import plain
 from gptcore.cli.help import NARROW
 from gptcore.cli.streams import visible
 from gptcore.cli.terminal import Terminal
+from gptcore.cli.wrapping import wrap
 from gptcore.diagnostics import SECTIONS, CheckResult, Status
 from gptcore.diagnostics.files import writes_chinese
 
@@ -22,7 +23,7 @@ NAME = 12
 
 
 def run_doctor(terminal: Terminal) -> int:
-    """运行全部检查并写出结果，不到二十秒。
+    """运行全部检查并写出结果，几秒钟。
 
     Args:
         terminal: 终端。
@@ -33,13 +34,13 @@ def run_doctor(terminal: Terminal) -> int:
     start = time.perf_counter()
     _warn_in_english(terminal)
     results: list[CheckResult] = []
-    for title, checks in SECTIONS.items():
-        terminal.say(title, "bold cyan")
-        for function in checks:
-            with _waiting(terminal, title):
+    with _waiting(terminal):
+        for title, checks in SECTIONS.items():
+            terminal.say(title, "bold cyan")
+            for function in checks:
                 results.append(function())
-            _line(terminal, results[-1])
-        terminal.say()
+                _line(terminal, results[-1])
+            terminal.say()
     _verdict(terminal, results, time.perf_counter() - start)
     return int(any(r.status is Status.FAILURE for r in results))
 
@@ -49,38 +50,42 @@ def _warn_in_english(terminal: Terminal) -> None:
     encoding = getattr(terminal.console.file, "encoding", None)
     if not writes_chinese(encoding):
         terminal.say(
-            f"The output encoding ({encoding}) has no Chinese characters, so they show as '?'. "
+            f"The output encoding ({encoding}) cannot show Chinese; characters appear as '?'. "
             "Set the environment variable PYTHONIOENCODING=utf-8 and run again."
         )
 
 
 @contextmanager
-def _waiting(terminal: Terminal, title: str) -> Generator[None]:
-    """检查进行时，在终端的最后一行转一个小圈；它是 ASCII 的，哪种编码都写得出。"""
+def _waiting(terminal: Terminal) -> Generator[None]:
+    """检查进行时，最后一行有东西在转；它是 ASCII 的，哪种编码都写得出。"""
     if not terminal.live:
         yield
         return
-    with terminal.console.status(f"正在检查{title}……", spinner="line"):
+    spinner = Spinner("line", "正在检查……", style="cyan")
+    # 不改动标准输出与标准错误：它们的编码也是要检查的
+    with Live(
+        spinner,
+        console=terminal.console,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    ):
         yield
 
 
 def _line(terminal: Terminal, result: CheckResult) -> None:
     """一项的结论、名字与值；窄的终端上，值写在下一行。"""
-    status = Text(result.status, STYLES[result.status])
-    name = Text(result.name + " " * (NAME - cell_len(result.name)))
     body = Text(_clean(result.value))
     if result.status is Status.OK and result.explanation:
         body.append(f"（{_clean(result.explanation)}）", "dim")
+    status = Text.assemble("  ", (result.status, STYLES[result.status]), "  ")
     console = terminal.console
-    if not console.is_terminal:
-        terminal.say(Text.assemble("  ", status, "  ", name, "  ", body))
-    elif console.width < NARROW:
-        console.print(Text.assemble("  ", status, "  ", Text(result.name, "bold")))
-        console.print(Padding(body, (0, 0, 0, 8)))
+    if console.is_terminal and console.width < NARROW:
+        terminal.say(Text.assemble(status, (result.name, "bold")))
+        _hanging(terminal, Text(" " * 8), body)
     else:
-        table = Table.grid(padding=(0, 2, 0, 0))
-        table.add_row(status, name, body)
-        console.print(Padding(table, (0, 0, 0, 2)))
+        name = result.name + " " * (NAME - cell_len(result.name))
+        _hanging(terminal, Text.assemble(status, name, "  "), body)
 
 
 def _verdict(terminal: Terminal, results: list[CheckResult], seconds: float) -> None:
@@ -89,33 +94,43 @@ def _verdict(terminal: Terminal, results: list[CheckResult], seconds: float) -> 
     doubtful = [r for r in results if r.status is Status.WARNING]
     count = f"{len(results)} 项检查，{seconds:.0f} 秒"
     if wrong:
-        terminal.say(f"有 {len(wrong)} 项要处理（{count}）：", STYLES[Status.FAILURE])
+        _headline(terminal, f"有 {len(wrong)} 项要处理（{count}）：", STYLES[Status.FAILURE])
         _problems(terminal, wrong)
         if doubtful:
-            terminal.say(f"另有 {len(doubtful)} 项提醒，可以先不管：", STYLES[Status.WARNING])
+            title = f"另有 {len(doubtful)} 项提醒，可以先不管："
+            _headline(terminal, title, STYLES[Status.WARNING])
     elif doubtful:
-        terminal.say(f"可以使用，有 {len(doubtful)} 项提醒（{count}）：", STYLES[Status.WARNING])
+        title = f"可以使用，有 {len(doubtful)} 项提醒（{count}）："
+        _headline(terminal, title, STYLES[Status.WARNING])
     else:
-        terminal.say(f"一切正常（{count}），可以开始了：", "bold green")
+        _headline(terminal, f"一切正常（{count}）。可以开始了：", "bold green")
         terminal.command("gptcore demo")
     _problems(terminal, doubtful)
 
 
 def _problems(terminal: Terminal, results: list[CheckResult]) -> None:
     for i, result in enumerate(results, 1):
-        lines = Text.assemble(
-            (f"{i}. {result.name}：", "bold"),
-            _clean(f"{result.explanation}（{result.value}）"),
-            "\n办法：",
-            _clean(result.remedy),
-        )
-        if terminal.console.is_terminal:
-            terminal.console.print(Padding(lines, (0, 0, 0, 2)))
-        else:
-            for line in lines.split("\n"):
-                terminal.say(Text("  ") + line)
+        number = Text(f"  {i}. ")
+        problem = _clean(f"{result.explanation}（{result.value}）")
+        _hanging(terminal, number, Text.assemble((f"{result.name}：", "bold"), problem))
+        remedy = Text.assemble(("办法：", "bold"), _clean(result.remedy))
+        _hanging(terminal, Text(" " * len(number)), remedy)
+
+
+def _headline(terminal: Terminal, message: str, style: str) -> None:
+    _hanging(terminal, Text(), Text(message, style))
+
+
+def _hanging(terminal: Terminal, title: Text, body: Text) -> None:
+    """标题之后写一段文字，折行时各行与第一行对齐；不是终端时不折行。"""
+    console = terminal.console
+    width = max(8, console.width - title.cell_len)
+    lines = wrap(body, width) if console.is_terminal else [body]
+    for line in lines:
+        console.print(title + line, soft_wrap=True)
+        title = Text(" " * title.cell_len)
 
 
 def _clean(text: str) -> str:
-    """去掉函数名，控制字符写成转义。"""
-    return visible(plain(text))
+    """去掉函数名，控制字符写成转义，没有换行。"""
+    return visible(plain(" ".join(text.split())))

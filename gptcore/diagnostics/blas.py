@@ -47,8 +47,7 @@ def blas() -> CheckResult:
 @check("BLAS 线程")
 def threads() -> CheckResult:
     """线程数与可以用的核数；比核数多的线程互相争抢，慢好几倍。"""
-    info, usable = blas_info(), usable_cpus()
-    names = THREADS.get(_library(info), ("OMP_NUM_THREADS",))
+    info, usable, names = blas_info(), usable_cpus(), thread_variables()
     given = {name: os.environ[name] for name in names if os.environ.get(name)}
     value = f"{info['threads'] or '未知'} 个，可以用的核 {usable} 个"
     if given:
@@ -68,7 +67,7 @@ def threads() -> CheckResult:
             f"线程（{wanted} 个）比可以用的核（{usable} 个）多，互相争抢，训练大模型会慢好几倍",
             f"把环境变量 {name} 设为 {usable}，再重新打开 Python",
         )
-    return ok(value, "不满一百万个参数的模型，训练时总是一个线程")
+    return ok(value, "小模型训练时只用一个")
 
 
 @check("环境变量")
@@ -105,12 +104,13 @@ def products(size: int = 129) -> CheckResult:
             "重新安装 NumPy：pip install --force-reinstall numpy；"
             "用 OpenBLAS 时，可以先设环境变量 OPENBLAS_CORETYPE=Haswell 再试（Intel 与 AMD 的处理器）",
         )
-    return ok("float32 与 float64 都一位不差", "整数矩阵的乘积，与不经过 BLAS 的结果相同")
+    return ok("整数矩阵的乘积一位不差", "float32 与 float64")
 
 
-def _library(info: dict[str, Any]) -> str:
-    name = str(info["blas"]).split()[0] if info["blas"] else _built_with()
-    return name.lower()
+def thread_variables() -> tuple[str, ...]:
+    """这个 BLAS 的线程数由哪些环境变量定，前面的优先。"""
+    name = blas_info()["blas"] or _built_with()
+    return THREADS.get(str(name).split()[0].lower(), ("OMP_NUM_THREADS",))
 
 
 def _built_with() -> str:

@@ -1,5 +1,6 @@
 """编码与文件：写不写得出中文，文件夹能不能写，语料在不在"""
 
+import codecs
 import locale
 import shutil
 import sys
@@ -51,7 +52,8 @@ def encodings() -> CheckResult:
             "文件名的编码写不出中文，路径里有中文的文件打不开",
             "设环境变量 PYTHONUTF8=1，或把区域换成 UTF-8 的，例如 LC_ALL=C.UTF-8",
         )
-    return ok(value, "gptcore 读写文件总是用 UTF-8，与区域无关")
+    utf8 = codecs.lookup(region).name == "utf-8"
+    return ok(value, "" if utf8 else "gptcore 读写文件总是用 UTF-8，与区域无关")
 
 
 def writes_chinese(encoding: str | None) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from gptcore.diagnostics.blas import thread_variables
 from gptcore.diagnostics.results import CheckResult, check, ok, warning
 from gptcore.diagnostics.training import RandomIds
 from gptcore.losses import GPTLoss
@@ -53,9 +54,9 @@ def product_speed(size: int = 512, seconds: float = 0.3) -> CheckResult:
         return warning(
             value,
             f"{threads} 个线程反而比一个慢得多：线程之间在争抢，别的程序正占着处理器，或容器限制了它",
-            "机器空闲时再试一次；仍然这样，就用一个线程：设环境变量 OMP_NUM_THREADS=1",
+            f"机器空闲时再试一次；仍然这样，就用一个线程：设环境变量 {thread_variables()[0]}=1",
         )
-    return ok(value, "float32 的矩阵乘法，每秒多少个十亿次加与乘")
+    return ok(value, "float32")
 
 
 @check("训练的速度")
@@ -69,7 +70,7 @@ def training_speed(seconds: float = 1.0) -> CheckResult:
     trainer = GPTTrainer(model, GPTLoss(), AdamWOptimizer(model.parameters, lr=1e-3))
     steps = trainer.steps(RandomIds(65, 4, 32), 10**6)
     rate = 1 / statistics.median(measure(lambda: next(steps), seconds))
-    return ok(f"每秒 {rate:.0f} 步", f"第 15 章的设置，{model.num_parameters:,} 个参数，一个线程")
+    return ok(f"每秒 {rate:.0f} 步", f"第 15 章的设置，{model.num_parameters:,} 个参数")
 
 
 def measure(function: Callable[[], object], seconds: float) -> list[float]:
