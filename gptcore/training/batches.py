@@ -6,6 +6,7 @@ import numpy as np
 
 from gptcore.data import Dataset
 from gptcore.errors import ArgumentError, DataError, DtypeError
+from gptcore.kernels.convert import brief
 from gptcore.random import resolve_rng
 from gptcore.tensor import Tensor
 from gptcore.training.state import RunState
@@ -38,6 +39,13 @@ class Batches:
         self.count = len(dataset)
         if not self.count:
             raise DataError("训练：数据集的批数是 0；请检查它的 __len__")
+        if state.position >= self.count or (
+            shuffle and state.position and state.order_seed is None
+        ):
+            raise DataError(
+                f"resume：训练状态说这一轮取到第 {state.position} 批，打乱的种子是 {state.order_seed}；"
+                f"一轮有 {self.count} 批，对不上，文件可能被改动过"
+            )
         self._order: tuple[int, Any] | None = None
 
     def take(self, limit: int) -> list[tuple[Tensor, Tensor]]:
@@ -87,7 +95,7 @@ def require_same_data(saved: Any, dataset: Dataset, shuffle: bool) -> None:
         return
     before = cast("dict[str, Any]", saved)
     changed = [
-        f"{key} 原来是 {before.get(key)}，现在是 {value}"
+        f"{key} 原来是 {brief(before.get(key))}，现在是 {value!r}"
         for key, value in data_record(dataset, shuffle).items()
         if before.get(key) != value
     ]

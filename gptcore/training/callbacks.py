@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from gptcore.models.generation import require_count
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 class Callback:
     """回调的基类：改写关心的那几个方法，其余的什么也不做。
 
-    各个回调按给出的次序调用。方法里可以读 `trainer.state`，可以调用 `trainer.stop(原因)`；抛出的错误会结束训练。
+    各个回调按给出的次序调用，只有 `Checkpoints` 总在最后。
+    方法里可以读 `trainer.state`，可以调用 `trainer.stop(原因)`；抛出的错误会结束训练。
 
     Example:
         >>> class PrintLoss(Callback):
@@ -24,6 +26,9 @@ class Callback:
         ...             print(report.step, report.loss)
         >>> history = trainer.train(dataset, epochs=2, callbacks=[PrintLoss()])
     """
+
+    comes_last: bool = False
+    """是否排在别的回调之后。"""
 
     def on_start(self, trainer: Trainer) -> None:
         """第一步之前；接着训练时 `trainer.state.step` 大于 0。"""
@@ -39,6 +44,11 @@ class Callback:
 
     def close(self, trainer: Trainer) -> None:
         """无论怎样结束（包括出错、中断）都会调用，最后一次机会收拾文件与屏幕。"""
+
+
+def in_order(callbacks: Iterable[Callback]) -> list[Callback]:
+    """调用的次序。检查点在最后：同一步的评估与记录都做完了才保存，从那里接着训练就不会漏掉它们。"""
+    return sorted(callbacks, key=lambda callback: getattr(callback, "comes_last", False))
 
 
 class Evaluate(Callback):
@@ -77,8 +87,15 @@ class EarlyStopping(Callback):
         require_count("EarlyStopping", "patience", patience, 1)
         self.patience, self.min_delta = patience, min_delta
 
+    def on_start(self, trainer: Trainer) -> None:
+        """接着训练时，原来已经该停的，立即停下。"""
+        self._check(trainer)
+
     def on_evaluation(self, trainer: Trainer, evaluation: Evaluation) -> None:
         """数一数多少次没有进步了。"""
+        self._check(trainer)
+
+    def _check(self, trainer: Trainer) -> None:
         best, stale = float("inf"), 0
         for _, loss in trainer.state.evaluations:
             if loss < best - self.min_delta:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -81,7 +82,8 @@ class MetricsFile(Callback):
     def close(self, trainer: Trainer) -> None:
         """关闭文件。"""
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):  # 磁盘满了：写的时候已经报过错
+                self._file.close()
             self._file = None
 
     def _seconds(self) -> float:

@@ -1,10 +1,12 @@
 """一次训练走到哪里：每一步的结果，可以存进检查点的状态"""
 
 import math
+import sys
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Protocol, Self, cast
 
 from gptcore.errors import DataError
+from gptcore.kernels.convert import brief
 
 
 class Scheduler(Protocol):
@@ -92,7 +94,7 @@ class RunState:
         given: dict[str, Any] = cast("Any", values) if isinstance(values, dict) else {}
         if set(given) != names:
             raise DataError(
-                f"训练状态应有 {'、'.join(sorted(names))}，这里是 {'、'.join(map(str, given)) or values!r}；"
+                f"训练状态应有 {'、'.join(sorted(names))}，这里是 {'、'.join(given)[:200] or brief(values)}；"
                 "文件可能被改动过"
             )
         counts = {n: given[n] for n in ("step", "epoch", "position", "skipped", "loss_steps")}
@@ -104,18 +106,19 @@ class RunState:
         wrong += ["evaluations"] * (not _all(given["evaluations"], _is_evaluation))
         if wrong:
             raise DataError(f"训练状态里的 {'、'.join(wrong)} 不合要求；文件可能被改动过")
-        losses = [math.nan if x is None else x for x in given["epoch_losses"]]
-        evaluations = [(step, loss) for step, loss in given["evaluations"]]
+        losses = [math.nan if x is None else float(x) for x in given["epoch_losses"]]
+        evaluations = [(step, float(loss)) for step, loss in given["evaluations"]]
         rebuilt: dict[str, Any] = {**given, "epoch_losses": losses, "evaluations": evaluations}
         return cls(**rebuilt)
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return type(value) is int and 0 <= value < 2**63
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """有限的数；上千位的整数不是，它连小数都变不成。"""
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
 def _is_number_or_none(value: Any) -> bool:

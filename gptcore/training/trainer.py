@@ -23,7 +23,7 @@ from gptcore.random import resolve_rng
 from gptcore.tensor import Tensor, no_grad
 from gptcore.threads import model_threads
 from gptcore.training.batches import Batches, data_record, require_same_data, updates_per_epoch
-from gptcore.training.callbacks import Callback
+from gptcore.training.callbacks import Callback, in_order
 from gptcore.training.checkpoints import load_checkpoint, newest_first, save_checkpoint
 from gptcore.training.checks import require_dataset, require_objects, require_parameters
 from gptcore.training.evaluation import Evaluation, evaluate, testing
@@ -193,10 +193,11 @@ class Trainer:
         threads: Callable[[], Any],
     ) -> Iterator[StepReport]:
         batches = self._begin(dataset, shuffle)
-        state, self._callbacks = self.state, list(callbacks)
+        state, self._callbacks = self.state, in_order(callbacks)
         try:
             for callback in self._callbacks:
                 callback.on_start(self)
+            self._resuming = False  # 在这之前出错，可以改正了再来
             while state.step < count and self.stop_reason is None:
                 self.model.train()
                 if scheduler is not None:
@@ -223,8 +224,7 @@ class Trainer:
             require_same_data(self.saved_data, dataset, shuffle)
         else:
             self.state = RunState()
-        self._resuming, self.stop_reason = False, None
-        self.dataset = dataset
+        self.stop_reason, self.dataset = None, dataset
         batches = Batches(dataset, shuffle, self.rng, self.state)
         self.data_record = data_record(dataset, shuffle)
         return batches
