@@ -194,21 +194,22 @@ def _checked(path: Path, size: Any, digest: Any) -> tuple[bytes | None, str]:
         with open_regular(path) as file:
             found = os.fstat(file.fileno()).st_size
             if size is not None and (type(size) is not int or size != found):
-                problem = f"大小和 SHA-256：它有 {found} 个字节，应有 {str(size)[:60]} 个"
+                problem = f"（它有 {found} 个字节，应有 {str(size)[:60]} 个）"
             elif size is None and hashlib.file_digest(file, "sha256").hexdigest() != digest:
-                problem = "SHA-256"  # 早先的清单没有大小：先不读进内存
+                problem = ""  # 早先的清单没有大小：先不读进内存
             else:
                 file.seek(0)
                 content = read_exactly(path, file, found)
                 if hashlib.sha256(content).hexdigest() == digest:
                     return content, ""
-                problem = "SHA-256"
+                problem = ""
     except FileNotFoundError:
         return None, f"{path.parent} 里缺少 {path.name}；{RETRY}"
     except OSError as error:
         return None, str(unreadable(path, error))
     return None, (
-        f"{path} 与清单 {MANIFEST} 记录的{problem} 不符：文件被截断、改动过，或者来自另一次保存；{RETRY}"
+        f"{path} 与清单 {MANIFEST} 记录的 SHA-256 不符{problem}：文件被截断、改动过，"
+        f"或者来自另一次保存；{RETRY}"
     )
 
 
