@@ -60,6 +60,7 @@ class Trainer:
         state: 训练的状态：做完多少步、取到哪一批、评估的历史。
         checkpoint: 最近保存或读入的检查点；没有时是 `None`。
         stop_reason: 为什么提前停止；没有提前停止时是 `None`。
+        total_steps: 这次训练的总步数；还没有开始时是 `None`。
 
     Example:
         >>> trainer = Trainer(model, MSELoss(), SGDOptimizer(model.parameters, lr=0.01))
@@ -100,6 +101,7 @@ class Trainer:
         self.data_record: dict[str, Any] | None = None
         self._resuming = False
         self.stop_reason: str | None = None
+        self.total_steps: int | None = None
         self._callbacks: list[Callback] = []
 
     # ---------------------------------------------------------------- 训练
@@ -193,7 +195,7 @@ class Trainer:
         threads: Callable[[], Any],
     ) -> Iterator[StepReport]:
         batches = self._begin(dataset, shuffle)
-        state, self._callbacks = self.state, in_order(callbacks)
+        state, self.total_steps, self._callbacks = self.state, count, in_order(callbacks)
         try:
             for callback in self._callbacks:
                 callback.on_start(self)
