@@ -99,7 +99,7 @@ class GPTLoss(Loss):
         $p$ 是 $x$ 的 softmax，$K$ 是算的位置数；不算的位置梯度为零。一个也不算时，损失与梯度都恰好是零。
         用对数 softmax 计算，分数再大也不会溢出，概率再小也不会变成无穷。
 
-    Example:
+    Examples:
         >>> logits = Tensor([[2.0, 0.0], [0.0, 2.0], [5.0, 0.0]])
         >>> round(GPTLoss()(logits, Tensor([0, 1, -100])).item(), 4)
         0.1269

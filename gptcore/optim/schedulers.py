@@ -46,7 +46,7 @@ class ConstantScheduler(WarmupScheduler):
         lr: 学习率 $\eta$。
         warmup_steps: 升温的步数，可以是 0。
 
-    Example:
+    Examples:
         >>> scheduler = ConstantScheduler(0.5, warmup_steps=2)
         >>> [scheduler.step(i) for i in range(4)]
         [0.25, 0.5, 0.5, 0.5]
@@ -119,7 +119,7 @@ class LinearScheduler(DecayScheduler):
         warmup_steps: 升温的步数 $w$。
         min_lr: 最后的学习率 $\eta_{\min}$。
 
-    Example:
+    Examples:
         >>> scheduler = LinearScheduler(1.0, total_steps=6, warmup_steps=2)
         >>> [scheduler.step(i) for i in range(7)]
         [0.5, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0]
@@ -154,7 +154,7 @@ class WarmupCosineScheduler(DecayScheduler):
         warmup_steps: 升温的步数 $w$。
         min_lr: 最后的学习率 $\eta_{\min}$。
 
-    Example:
+    Examples:
         >>> scheduler = WarmupCosineScheduler(1e-3, total_steps=100, warmup_steps=10, min_lr=1e-4)
         >>> scheduler.step(0), scheduler.step(9), scheduler.step(100)
         (0.0001, 0.001, 0.0001)

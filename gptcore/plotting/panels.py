@@ -95,7 +95,7 @@ def plot_metrics(
         DataError: 文件读不了，或者里面一步也没有。
         MissingMatplotlibError: 没有安装 matplotlib。
 
-    Example:
+    Examples:
         >>> figure = plot_metrics("gptcore-model", title="第一次训练")
         >>> figure.savefig("metrics.png")
     """

@@ -51,7 +51,7 @@ def plot_schedule(
         DtypeError: 给出的不是调度。
         MissingMatplotlibError: 没有安装 matplotlib。
 
-    Example:
+    Examples:
         >>> cosine = WarmupCosineScheduler(1e-3, total_steps=1000, warmup_steps=100)
         >>> plot_schedule({"余弦": cosine, "直线": LinearScheduler(1e-3, 1000, 100)}, 1000)
     """
