@@ -24,7 +24,7 @@ from gptcore import (
     load_model,
     save_model,
 )
-from gptcore.layers.initial import without_values
+from gptcore.layers import without_values
 from gptcore.models.layout import build
 from gptcore.serialization import dump_arrays, dump_json, load_folder, parse_arrays, save_folder
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gptcore import GPT, Layer, LayerNorm, Linear, ReLU, Sequential, Tensor
-from gptcore.layers.initial import without_values
+from gptcore.layers import without_values
 from gptcore.layers.summary import display_width, format_bytes
 
 

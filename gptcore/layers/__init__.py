@@ -3,6 +3,7 @@
 from gptcore.layers.activation import GELU, ReLU, Softmax
 from gptcore.layers.base import Composite, Layer, Sequential
 from gptcore.layers.embedding import Embedding, MeanPool
+from gptcore.layers.initial import without_values
 from gptcore.layers.linear import Linear
 from gptcore.layers.masking import Dropout, Tril
 from gptcore.layers.normalization import LayerNorm, RMSNorm
@@ -21,4 +22,5 @@ __all__ = [
     "Sequential",
     "Softmax",
     "Tril",
+    "without_values",
 ]

@@ -21,6 +21,7 @@ def without_values() -> Generator[None]:
 
     Example:
         >>> from gptcore import GPT
+        >>> from gptcore.layers import without_values
         >>> with without_values():
         ...     gpt2 = GPT(50257, 1024, 768, 12, 12, head_bias=False, tied=True)
         >>> gpt2.num_parameters
