@@ -4,6 +4,9 @@
 L 的变化率应等于 Σ v·grad。变化率用五点公式算：误差是步长的四次方。
 弯曲厉害的函数（例如只有两个数的层归一化）要更小的步长，
 所以依次试几个，取最接近的：梯度若是错的，哪个步长都不会接近。
+
+库里的 `gptcore.diagnostics.check_gradients` 是另一份实现，测试有意不用它：它若出错，不能连测试也一起骗过。
+两者互相印证，见 test_diagnostics_gradients.py。
 """
 
 from collections.abc import Callable, Sequence

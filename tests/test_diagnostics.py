@@ -198,7 +198,7 @@ def test_an_attached_closure_is_audited() -> None:
         def loss(self, p: Tensor, y: Tensor) -> Tensor:
             inner = super().loss(p, y)
             wide = np.ones(3)
-            outer = Tensor(inner.data * 2)
+            outer = Tensor(inner.data * np.float32(2))
 
             def gradient_fn() -> None:
                 inner.grad += outer.grad * wide.astype(np.float32)[0] * 2
