@@ -13,10 +13,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -28,6 +28,7 @@ from gptcore.errors import ArgumentError, DataError, GptcoreError, NonFiniteErro
 from gptcore.models import GPT
 from gptcore.models.generation import require_count
 from gptcore.models.storage import CONFIG, TOKENIZER, WEIGHTS
+from gptcore.optim.state import require_state
 from gptcore.random import (
     default_generator_state,
     generator_state,
@@ -41,12 +42,22 @@ from gptcore.serialization import (
     load_folder,
     parse_arrays,
     parse_json,
+    read_bytes,
     save_folder,
 )
+from gptcore.serialization.single import unreadable, unwritable
 from gptcore.training.callbacks import Callback
-from gptcore.training.environment import changes, environment
+from gptcore.training.environment import environment
 from gptcore.training.evaluation import Evaluation
 from gptcore.training.interrupts import Interrupts
+from gptcore.training.matching import (
+    parse_state,
+    report_changes,
+    require_accumulation,
+    require_config,
+    require_generators,
+    require_weights,
+)
 from gptcore.training.nonfinite import nonfinite_parameter
 from gptcore.training.state import RunState, StepReport
 
@@ -89,45 +100,64 @@ def save_checkpoint(trainer: Trainer, folder: Path) -> None:
 def load_checkpoint(trainer: Trainer, folder: Path) -> RunState:
     """把检查点读进训练器：参数、优化器、各个生成器；返回它的训练状态。
 
+    先全部检查，再写入：被拒绝的检查点不改动训练器与任何生成器。
+
     Args:
         trainer: 训练器，模型与优化器的设置要与保存时相同。
         folder: 检查点。
 
     Raises:
         DataError: 不是完整的检查点，或者由更新的版本写成。
+        ArgumentError: 训练器的设置与保存时不同。
         ShapeError: 模型或优化器与检查点里的对不上。
     """
-    files = load_folder(folder, (WEIGHTS, MOMENTS, STATE))
+    files = load_folder(folder, _listed(folder))
     try:
-        state = _parse_state(parse_json(files[STATE], folder / STATE))
+        state = parse_state(parse_json(files[STATE], folder / STATE), STATE)
         run = RunState.from_dict(state["run"])
-        moments = parse_arrays(files[MOMENTS], folder / MOMENTS)
         weights = parse_arrays(files[WEIGHTS], folder / WEIGHTS)
+        moments = parse_arrays(files[MOMENTS], folder / MOMENTS)
         generators = dict(_generators(trainer))
-        saved = state["generators"]
-        if set(saved) != {"default", *generators}:
-            raise ArgumentError(
-                f"resume：检查点里的随机数生成器是 {'、'.join(saved)}，训练器的是 "
-                f"{'、'.join(['default', *generators])}；请用与保存时相同的 rng 设置"
-            )
-        _require_accumulation(state["accumulation_steps"], trainer.accumulation_steps)
+        require_accumulation(state["accumulation_steps"], trainer.accumulation_steps)
+        if CONFIG in files:
+            require_config(parse_json(files[CONFIG], folder / CONFIG), trainer.model)
+        require_weights(weights, trainer.model)
+        require_state("resume", moments, trainer.optimizer.state_arrays())
+        require_generators(state["generators"], generators)
+        report_changes(folder, state["environment"])
+        _restore(trainer, weights, moments, generators, state["generators"])
+    except GptcoreError as error:
+        error.add_note(f"检查点 {folder}")
+        raise
+    trainer.saved_data = trainer.data_record = state["data"]
+    return run
+
+
+def _listed(folder: Path) -> list[str]:
+    """要读的文件：必有的三个，以及清单里的设置与词表，它们对不上也算损坏。"""
+    manifest = read_bytes(folder / MANIFEST, 1 << 20)
+    more = [name for name in (CONFIG, TOKENIZER) if f'"{name}"'.encode() in manifest]
+    return [STATE, WEIGHTS, MOMENTS, *more]
+
+
+def _restore(
+    trainer: Trainer,
+    weights: dict[str, Any],
+    moments: dict[str, Any],
+    generators: dict[str, np.random.Generator],
+    saved: dict[str, Any],
+) -> None:
+    """写入；默认生成器的状态在写入时检查，所以最先写，后面万一出错就换回去。"""
+    before = default_generator_state()
+    set_default_generator_state(saved["default"])
+    try:
         trainer.model.load_state_dict(weights)
         trainer.optimizer.load_state_dict(moments)
         for name, rng in generators.items():
             set_generator_state(rng, saved[name])
-        set_default_generator_state(saved["default"])
-    except GptcoreError as error:
-        error.add_note(f"检查点 {folder}")
+    except BaseException:
+        set_default_generator_state(before)
         raise
-    different = changes(state["environment"], environment())
-    if different:
-        warnings.warn(
-            f"从 {folder} 接着训练：{'；'.join(different)}。训练可以继续，"
-            "但结果不再与不中断的那一次逐位相同",
-            stacklevel=3,
-        )
-    trainer.saved_data = state["data"]
-    return run
 
 
 class Checkpoints(Callback):
@@ -146,6 +176,8 @@ class Checkpoints(Callback):
         >>> checkpoints = Checkpoints("run", every=500)
         >>> history = trainer.train(dataset, epochs=2, callbacks=[checkpoints])
     """
+
+    comes_last = True
 
     def __init__(
         self,
@@ -170,7 +202,11 @@ class Checkpoints(Callback):
             )
         for path in found:
             if step_of(path) > step:  # 从较早的一个接着训练：后面的属于另一次，让开，不删
-                path.rename(path.with_name(f"old-{os.urandom(4).hex()}-{path.name}"))
+                aside = path.with_name(f"old-{os.urandom(4).hex()}-{path.name}")
+                try:
+                    path.rename(aside)
+                except OSError as error:
+                    raise unwritable(path, error) from error
         self._saved = step if any(step_of(path) == step for path in found) else None
         self._interrupts.watch()
 
@@ -204,19 +240,37 @@ class Checkpoints(Callback):
         save_checkpoint(trainer, path)
         self._saved = trainer.state.step
         trainer.checkpoint = path
-        for old in find_checkpoints(self.folder)[: -self.keep]:
-            (old / MANIFEST).unlink(missing_ok=True)  # 先使它不再是检查点，删到一半也不会被误认
-            shutil.rmtree(old, ignore_errors=True)
+        self._delete_old()
         return path
+
+    def _delete_old(self) -> None:
+        """只留最近几个。先改名，删到一半被杀也不会被误认；以前没有删完的这次接着删。"""
+        for old in find_checkpoints(self.folder)[: -self.keep]:
+            with contextlib.suppress(OSError):  # 例如 Windows 上正被打开着；下次再删
+                old.rename(old.with_name(f".{old.name}.{os.urandom(8).hex()}.old"))
+        with contextlib.suppress(OSError):
+            for path in self.folder.iterdir():
+                if re.fullmatch(r"\.step-[0-9]+\.[0-9a-f]{16}\.old", path.name):
+                    shutil.rmtree(path, ignore_errors=True)
 
 
 def find_checkpoints(folder: Path) -> list[Path]:
     """文件夹里的检查点，从旧到新；写到一半的（还没有清单）不算。"""
-    if not folder.is_dir():
-        return []
-    found = [p for p in folder.iterdir() if re.fullmatch(r"step-\d{8,}", p.name)]
-    complete = [p for p in found if (p / MANIFEST).is_file()]
-    return sorted(complete, key=step_of)
+    try:
+        if not folder.is_dir():
+            return []
+        found = [p for p in folder.iterdir() if re.fullmatch(r"step-[0-9]{8,}", p.name)]
+        return sorted((p for p in found if (p / MANIFEST).is_file()), key=step_of)
+    except OSError as error:
+        raise unreadable(folder, error) from error
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    """清单刚换上、别的文件还没有改名就被杀时，训练状态只在清单里说到。"""
+    manifest = folder / MANIFEST
+    if not manifest.is_file():
+        return False
+    return (folder / STATE).is_file() or STATE.encode() in read_bytes(manifest, 1 << 20)
 
 
 def step_of(path: Path) -> int:
@@ -230,7 +284,7 @@ def newest_first(folder: Path) -> list[Path]:
     Raises:
         DataError: 里面没有检查点。
     """
-    if (folder / MANIFEST).is_file() and (folder / STATE).is_file():
+    if _is_checkpoint(folder):
         return [folder]
     found = find_checkpoints(folder)
     if not found:
@@ -262,21 +316,3 @@ def _generators(trainer: Trainer) -> Iterator[tuple[str, np.random.Generator]]:
             if isinstance(value, np.random.Generator) and id(value.bit_generator) not in seen:
                 seen.add(id(value.bit_generator))
                 yield f"{prefix}.{name}", value
-
-
-def _parse_state(value: Any) -> dict[str, Any]:
-    keys = {"run", "data", "accumulation_steps", "generators", "environment"}
-    if not isinstance(value, dict) or set(cast("dict[str, Any]", value)) != keys:
-        raise DataError(f"{STATE} 里应有 {'、'.join(sorted(keys))}；文件可能被改动过")
-    state = cast("dict[str, Any]", value)
-    if not isinstance(state["generators"], dict):
-        raise DataError(f"{STATE} 里的 generators 不是字典；文件可能被改动过")
-    return state
-
-
-def _require_accumulation(saved: Any, now: int) -> None:
-    if saved != now:
-        raise ArgumentError(
-            f"resume：检查点的 accumulation_steps 是 {saved}，现在是 {now}；"
-            "请用与保存时相同的设置，否则数据的位置对不上"
-        )
