@@ -11,6 +11,7 @@ from gptcore.errors import system_reason
 from gptcore.files import atomic_write
 from gptcore.plotting import plot_metrics
 from gptcore.plotting.metrics import FILE_NAME
+from gptcore.plotting.panels import SIZE
 from gptcore.plotting.style import load_matplotlib
 
 FORMATS = (".png", ".svg")
@@ -64,7 +65,7 @@ def _find(folder: Path) -> Path:
 def _draw(source: Path, kind: str) -> bytes:
     """图的文件的全部字节；同样的记录得到同样的文件。"""
     matplotlib: Any = load_matplotlib()
-    figure = matplotlib.figure.Figure(figsize=(10, 5.8), dpi=150)
+    figure = matplotlib.figure.Figure(figsize=SIZE, dpi=150)
     buffer = io.BytesIO()
     with warnings.catch_warnings(), matplotlib.rc_context({"svg.hashsalt": "gptcore"}):
         warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # 名字里的表情符号

@@ -29,6 +29,9 @@ from gptcore.plotting.style import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+SIZE = (9, 5.4)
+"""图的宽与高，英寸"""
+
 FEW = 30
 """不超过这么多步时，每一步画一个点"""
 
@@ -109,7 +112,7 @@ def plot_metrics(
         raise DataError(f"{where}还没有任何一步的记录；请至少训练一步再画")
     with drawing("plot_metrics", language) as (matplotlib, spoken):
         if figure is None:
-            figure = pyplot().figure(figsize=(10, 5.8), dpi=120)
+            figure = pyplot().figure(figsize=SIZE, dpi=120)
         _Panels(matplotlib, figure, data, TEXTS[spoken]).draw(title)
     return cast("Figure", figure)
 
@@ -252,7 +255,7 @@ class _Panels:
 
     def _few_ticks(self, ax: Any, write: Callable[[float, Any], str]) -> None:
         ticker = self.matplotlib.ticker
-        ax.yaxis.set_major_locator(ticker.MaxNLocator(3, steps=[1, 2, 2.5, 5, 10]))
+        ax.yaxis.set_major_locator(ticker.MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
         ax.yaxis.set_major_formatter(ticker.FuncFormatter(write))
 
     def _curve(self, ax: Any, raw: Array, mean: Array, color: str, legend: bool = False) -> None:
