@@ -36,7 +36,7 @@ class no_grad(ContextDecorator):  # noqa: N801  用起来像函数
     既是上下文管理器，也是装饰器（写 `@no_grad()`）；出错离开时同样恢复；每个线程各有一份状态。
     装饰生成器函数时，只在生成器自己运行期间有效，不影响两次 `yield` 之间使用者的代码；`async` 函数也可以装饰。
 
-    Example:
+    Examples:
         >>> w = Tensor([1.0, 2.0])
         >>> with no_grad():
         ...     (w * w).requires_grad
@@ -213,7 +213,7 @@ class Node:
         Raises:
             DtypeError: `parents` 不是装着张量的列表、元组或集合，或 `gradient_fn` 不能调用、要带参数。
 
-        Example:
+        Examples:
             >>> x = Tensor([1.0, 2.0])
             >>> p = Tensor(x.data * x.data)
             >>> def gradient_fn():

@@ -84,7 +84,7 @@ def generator_state(rng: np.random.Generator) -> dict[str, Any]:
         DataError: 位生成器不是 NumPy 自带的。
         DtypeError: `rng` 不是生成器。
 
-    Example:
+    Examples:
         >>> rng = np.random.default_rng(42)
         >>> state = generator_state(rng)
         >>> first = rng.random()

@@ -51,7 +51,7 @@ class Tensor(NumPyProtocols):
     Raises:
         DtypeError: `data` 不是数，是别的浮点类型，或者要求整数张量有梯度。
 
-    Example:
+    Examples:
         >>> x = Tensor(1.0)
         >>> h = x * 2
         >>> y = h * 3 + h * 5

@@ -25,7 +25,7 @@ def blas_threads(count: int) -> Generator[None]:
     Args:
         count: 线程数。
 
-    Example:
+    Examples:
         >>> with blas_threads(1):
         ...     trainer.train(dataset, epochs=1)
     """

@@ -43,7 +43,7 @@ class Dataset(ABC):
         ArgumentError: `batch_size` 不是正整数。
         DataError: `load()` 没有给出数据，或 x 与 y 的样本数不同。
 
-    Example:
+    Examples:
         >>> class Doubles(Dataset):
         ...     def load(self):
         ...         self.train_data = [[1.0], [2.0], [3.0]], [[2.0], [4.0], [6.0]]

@@ -49,7 +49,7 @@ class CharDataset(Dataset):
         ArgumentError: 某个参数不合要求。
         DataError: 文件读不了，或某一段比一个窗口加一个标签还短。
 
-    Example:
+    Examples:
         >>> dataset = CharDataset(corpus_path("tinyshakespeare"), batch_size=4, context_size=32)
         >>> x, y = dataset[0]
         >>> x.shape, y.shape
@@ -195,7 +195,7 @@ class NextCharDataset(CharDataset):
         ArgumentError: 某个参数不合要求。
         DataError: 文件读不了，或某一段比一个窗口加一个标签还短。
 
-    Example:
+    Examples:
         >>> dataset = NextCharDataset(corpus_path("tinyshakespeare"), batch_size=4, context_size=32)
         >>> x, y = dataset[0]
         >>> x.shape, y.shape

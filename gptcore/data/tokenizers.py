@@ -87,7 +87,7 @@ class CharTokenizer(Tokenizer):
         DataError: 词表为空、有重复，或某一项不是单个有效字符。
         DtypeError: `vocab` 的某一项不是字符串。
 
-    Example:
+    Examples:
         >>> tokenizer = CharTokenizer.from_text("hello")
         >>> tokenizer.vocab
         ['e', 'h', 'l', 'o']

@@ -28,7 +28,7 @@ class OneHotRows:
         DtypeError: `indices` 不是整数数组。
         RangeError: 有编号不在 0 到 `size - 1`。
 
-    Example:
+    Examples:
         >>> rows = OneHotRows(np.array([2, 0]), 3)
         >>> rows.shape
         (2, 3)

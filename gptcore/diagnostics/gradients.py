@@ -140,7 +140,7 @@ def check_gradients(
         DtypeError: 张量或输出不是 float64，或不需要梯度。
         GraphError: 输出与这些张量都没有关系。
 
-    Example:
+    Examples:
         >>> layer = Linear(3, 2).astype(np.float64)
         >>> x = Tensor(np.random.default_rng(0).normal(size=(4, 3)))
         >>> report = check_gradients(lambda: layer(x), layer)

@@ -24,7 +24,7 @@ class Layer(ABC):
     不想被训练的写 `requires_grad=False`：它不是参数，仍是状态的一部分，照样保存与读回。
     子类不必调用 `super().__init__()`。
 
-    Example:
+    Examples:
         >>> class Scale(Layer):
         ...     def __init__(self):
         ...         self.weight = Tensor([2.0])
@@ -119,7 +119,7 @@ class Layer(ABC):
         Returns:
             对齐的文字表，汉字占两格，用 `print` 写出。
 
-        Example:
+        Examples:
             >>> from gptcore import Linear, ReLU
             >>> print(Sequential([Linear(3, 20), ReLU(), Linear(20, 2)]).summary())
             Sequential

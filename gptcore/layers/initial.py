@@ -19,7 +19,7 @@ def without_values() -> Generator[None]:
 
     用来数参数、写出 `summary()`，以及在读入文件之前核对形状。这些参数全是 0，而且只读，不能训练。
 
-    Example:
+    Examples:
         >>> from gptcore import GPT
         >>> from gptcore.layers import without_values
         >>> with without_values():

@@ -51,7 +51,7 @@ class GPT(Layer):
         ArgumentError: 尺寸不是正整数，头数不能整除嵌入尺寸，或选项不是几种写法之一。
         DtypeError: 开关不是布尔值，或 `rng` 不是生成器。
 
-    Example:
+    Examples:
         >>> model = GPT(vocab_size=65, context_size=32, embedding_size=64, heads=2, blocks=2)
         >>> model.num_parameters
         110529

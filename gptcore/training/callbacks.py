@@ -19,7 +19,7 @@ class Callback:
     各个回调按给出的次序调用，只有 `Checkpoints` 总在最后。
     方法里可以读 `trainer.state`，可以调用 `trainer.stop(原因)`；抛出的错误会结束训练。
 
-    Example:
+    Examples:
         >>> class PrintLoss(Callback):
         ...     def on_step(self, trainer, report):
         ...         if report.step % 100 == 0:

@@ -172,7 +172,7 @@ class Checkpoints(Callback):
         keep: 留最近几个。
         announce: 收到 Ctrl-C、开始保存时调用，例如告诉用户稍等。
 
-    Example:
+    Examples:
         >>> checkpoints = Checkpoints("run", every=500)
         >>> history = trainer.train(dataset, epochs=2, callbacks=[checkpoints])
     """

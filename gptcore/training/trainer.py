@@ -62,7 +62,7 @@ class Trainer:
         stop_reason: 为什么提前停止；没有提前停止时是 `None`。
         total_steps: 这次训练的总步数；还没有开始时是 `None`。
 
-    Example:
+    Examples:
         >>> trainer = Trainer(model, MSELoss(), SGDOptimizer(model.parameters, lr=0.01))
         >>> losses = trainer.train(dataset, epochs=10)
         >>> prediction, loss = trainer.test(dataset)
@@ -130,7 +130,7 @@ class Trainer:
         Returns:
             迭代器，逐步交出每一步的结果。
 
-        Example:
+        Examples:
             >>> for report in trainer.steps(dataset, 300):
             ...     if report.step % 100 == 0:
             ...         print(report.step, report.loss)

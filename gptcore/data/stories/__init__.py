@@ -50,7 +50,7 @@ def generate_stories(characters: SupportsIndex = 500_000, seed: SupportsIndex = 
     Raises:
         ArgumentError: `characters` 或 `seed` 不是整数，或者是负数。
 
-    Example:
+    Examples:
         ```python
         text = generate_stories(1_000, seed=7)
         ```

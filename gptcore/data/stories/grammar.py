@@ -61,7 +61,7 @@ def compile_template(template: str) -> Items:
 class Grammar:
     r"""一部没有递归的概率文法，所有选择都是等概率的。
 
-    Example:
+    Examples:
         ```python
         grammar = Grammar(
             plots=("[句]\n",),
