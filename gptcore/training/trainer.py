@@ -247,7 +247,7 @@ class Trainer:
         return report
 
     def _backward(self, group: list[tuple[Tensor, Tensor]]) -> float:
-        """各批反向传播，梯度累加；返回合在一起的平均损失。"""
+        """各批反向传播，梯度累加；得到整体的平均损失。"""
         if len(group) == 1:
             ((x, y),) = group
             loss = self.loss_fn(self.model(x), y)
