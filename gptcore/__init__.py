@@ -53,6 +53,7 @@ from gptcore.optim import (
     SGDOptimizer,
     WarmupCosineScheduler,
 )
+from gptcore.progress import ProgressDisplay
 from gptcore.random import default_rng
 from gptcore.tensor import DTYPE, Tensor, is_grad_enabled, no_grad
 from gptcore.threads import blas_threads
@@ -110,6 +111,7 @@ __all__ = [
     "NextCharDataset",
     "NonFiniteError",
     "Optimizer",
+    "ProgressDisplay",
     "RMSNorm",
     "RangeError",
     "ReLU",

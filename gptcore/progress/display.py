@@ -29,17 +29,17 @@ class ProgressDisplay(Callback):
     """显示训练进度：步数、损失、学习率、梯度范数、速度、剩余时间、评估的结果与最低的一次。
 
     在终端与 Jupyter 里原地刷新，别处（管道、文件）写成一行一行的日志：大约十行，但至少每分钟一行，每次评估另有一行。
-    损失与速度是最近 25 步的平均。显示出错时（例如管道被关闭）不再显示，训练照常进行。
+    损失与速度是最近 25 步的平均。显示出错时（例如管道被关闭）不再显示，错误记在 `error` 里，训练照常进行。
 
     Args:
         steps: 总步数；不给时由训练器得知。
         unit: 速度的单位，即一个词元叫什么；字符数据集可以写 `字符`。
         view: 显示在哪里；不给时按标准输出选择。
-        strict: 显示出错时抛出错误，结束训练。
         clock: 计时的函数，单位秒。
 
     Attributes:
         seconds: 训练到最近一步为止用了多少秒，不含 `paused` 的时间。
+        error: 显示时出的错；没有出错是 `None`。
 
     Examples:
         >>> history = trainer.train(dataset, epochs=2, callbacks=[ProgressDisplay()])
@@ -51,13 +51,12 @@ class ProgressDisplay(Callback):
         *,
         unit: str = "词元",
         view: View | None = None,
-        strict: bool = False,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         if steps is not None:
             require_count("ProgressDisplay", "steps", steps)
-        self._steps, self._unit, self._given, self._strict = steps, unit, view, strict
-        self._clock = clock
+        self._steps, self._unit, self._given, self._clock = steps, unit, view, clock
+        self.error: Exception | None = None
         self._meter: Meter | None = None
         self._view: View | None = None
         self._notice = ""
@@ -74,7 +73,7 @@ class ProgressDisplay(Callback):
         """选定显示在哪里。"""
         total = trainer.total_steps if self._steps is None else self._steps
         self._meter = Meter(total, self._unit, self._clock, trainer.state)
-        self._notice, self._busy, self._drawn = "", False, trainer.state.step
+        self._notice, self._busy, self._drawn, self.error = "", False, -1, None
         self._shown = self._clock()
         with self._guarded():
             self._view = self._given or open_view()
@@ -104,7 +103,7 @@ class ProgressDisplay(Callback):
 
     def close(self, trainer: Trainer) -> None:
         """留下最后的样子。"""
-        if self._meter is not None and self._meter.done != self._drawn:
+        if self._meter is not None and self._drawn not in (-1, self._meter.done):
             self._draw(self._clock())
         view, self._view = self._view, None
         if view is not None:
@@ -142,8 +141,7 @@ class ProgressDisplay(Callback):
         if view.live:
             return now - self._shown >= REFRESH
         every = max(1, (meter.total or 1000) // LOG_LINES)
-        first = self._drawn < meter.done == 1
-        return first or meter.done % every == 0 or now - self._shown >= LOG_SECONDS
+        return self._drawn < 0 or meter.done % every == 0 or now - self._shown >= LOG_SECONDS
 
     def _draw(self, now: float) -> None:
         meter, view = self._meter, self._view
@@ -158,17 +156,16 @@ class ProgressDisplay(Callback):
 
     @contextmanager
     def _guarded(self) -> Generator[None]:
-        """显示出错时不再显示；除非 `strict`，训练不受影响。"""
+        """显示出错时记下错误，不再显示；训练不受影响。"""
         self._busy = True
         try:
             yield
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 显示的问题，无论是什么，不能毁掉训练
             view, self._view = self._view, None
             if view is not None:
                 with contextlib.suppress(Exception):
                     view.close()
-            if self._strict:
-                raise
+            self.error = error
             if not isinstance(error, OSError | ValueError):  # 管道关闭、编码写不出，不必多说
                 warnings.warn(f"进度显示出错，不再显示：{error!r}", stacklevel=2)
         finally:
