@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import operator
+import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, cast
@@ -206,7 +207,7 @@ class CharTokenizer(Tokenizer):
         vocab = data.get("vocab") if isinstance(given, Mapping) else data
         if not isinstance(vocab, str | list):
             raise DataError(
-                f"CharTokenizer.from_dict：vocab 得到 {vocab!r}，它必须是字符串或字符的列表；"
+                f"CharTokenizer.from_dict：vocab 得到 {reprlib.repr(vocab)}，它必须是字符串或字符的列表；"
                 "请检查文件是否完整，或用 to_dict() 重新保存"
             )
         return cls(cast("str | list[str]", vocab))
@@ -247,7 +248,7 @@ def tokenizer_from_dict(data: Mapping[str, Any]) -> Tokenizer:
     kind = data.get("type") if isinstance(given, Mapping) else data
     if not isinstance(kind, str) or kind not in TOKENIZERS:
         raise DataError(
-            f"tokenizer_from_dict：type 得到 {kind!r}，已知的种类是 {'、'.join(TOKENIZERS)}；"
+            f"tokenizer_from_dict：type 得到 {reprlib.repr(kind)}，已知的种类是 {'、'.join(TOKENIZERS)}；"
             "请检查文件是否完整，或升级 gptcore"
         )
     return TOKENIZERS[kind].from_dict(data)
@@ -370,21 +371,19 @@ def _check_text(operation: str, text: str) -> None:
 
 
 def _check_vocab(vocab: Any) -> list[str]:
+    """词表的列表；逐个检查，不先复制，重复几百万次的内容就不会占用几百倍的内存。"""
     if not isinstance(vocab, Iterable):
         raise DtypeError(f"CharTokenizer：vocab 得到 {vocab!r}，它必须是字符串或字符的列表")
-    vocab = list(cast("Iterable[Any]", vocab))
-    if not vocab:
-        raise DataError("CharTokenizer：vocab 是空的；请给出至少一个字符，或用 from_text(文本)")
     seen: dict[str, int] = {}
-    for position, character in enumerate(vocab):
+    for position, character in enumerate(cast("Iterable[Any]", vocab)):
         if not isinstance(character, str):
             raise DtypeError(
-                f"CharTokenizer：vocab 的位置 {position} 上是 {character!r}"
+                f"CharTokenizer：vocab 的位置 {position} 上是 {reprlib.repr(character)}"
                 f"（{type(character).__name__}），每一项必须是一个字符；请先转换成 str"
             )
         if len(character) != 1:
             raise DataError(
-                f"CharTokenizer：vocab 的位置 {position} 上是 {character!r}，"
+                f"CharTokenizer：vocab 的位置 {position} 上是 {reprlib.repr(character)}，"
                 f"长度是 {len(character)}，每一项必须恰好是一个字符；请拆开或删去它"
             )
         if _is_surrogate(character):
@@ -396,4 +395,6 @@ def _check_vocab(vocab: Any) -> list[str]:
                 "要从文本收集词表请用 CharTokenizer.from_text(文本)"
             )
         seen[character] = position
-    return vocab
+    if not seen:
+        raise DataError("CharTokenizer：vocab 是空的；请给出至少一个字符，或用 from_text(文本)")
+    return list(seen)
