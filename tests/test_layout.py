@@ -88,6 +88,7 @@ HOSTILE: list[Any] = [
 KEYS = list(GPT(2, 2, 2, 1, 1).config)
 SAME = {  # 换上也不改变参数的形状，因而能读入
     ("dropout", 0),
+    ("norm_eps", 0),
     ("norm", "LayerNorm"),
     ("head_bias", True),
     ("tied", False),

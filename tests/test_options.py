@@ -209,6 +209,17 @@ def test_config_is_the_defaults() -> None:
     assert type(GPT(11, 8, 6, 3, 2, dropout=0).config["dropout"]) is float
 
 
+@pytest.mark.parametrize("norm", ["LayerNorm", "RMSNorm"])
+@pytest.mark.parametrize("position", ["pre", "post"])
+def test_norm_eps_reaches_every_norm(norm: Any, position: Any, tmp_path: Any) -> None:
+    model = GPT(11, 8, 6, 3, 2, norm=norm, norm_position=position, norm_eps=0.25)
+    for again in (model, load_model(save_model(tmp_path, model, CharTokenizer("abcdefghijk")))[0]):
+        norms = [x for x in again.sublayers() if isinstance(x, LayerNorm | RMSNorm)]
+        assert [x.eps for x in norms] == [0.25] * (5 if position == "pre" else 4)
+        assert again.config["norm_eps"] == 0.25
+    assert GPT(11, 8, 6, 3, 2).config["norm_eps"] == 1e-5
+
+
 GOOD = (11, 8, 6, 3, 2)
 
 
@@ -225,6 +236,9 @@ GOOD = (11, 8, 6, 3, 2)
         (lambda: GPT(*GOOD, norm=["LayerNorm"]), ArgumentError, "norm .*LayerNorm"),
         (lambda: GPT(*GOOD[:4], 0, norm_position="Pre"), ArgumentError, "'pre'、'post'.*'Pre'"),
         (lambda: GPT(*GOOD, norm_position=None), ArgumentError, "norm_position .*None"),
+        (lambda: GPT(*GOOD, norm_eps=-1e-5), ArgumentError, "GPT：norm_eps .*-1e-05"),
+        (lambda: GPT(*GOOD, norm_eps="1e-5"), ArgumentError, "GPT：norm_eps .*'1e-5'"),
+        (lambda: GPTOutput(6, 3, norm_eps=math.inf), ArgumentError, "GPTOutput：norm_eps .*inf"),
         (lambda: GPT(*GOOD[:4], 0, init="xavier"), ArgumentError, "'he'、'gpt2'.*'xavier'"),
         (lambda: GPT(*GOOD, bias=1), DtypeError, "GPT：bias 必须是 True 或 False，这里是 1"),
         (lambda: GPT(*GOOD, tied="no"), DtypeError, "tied .*'no'"),

@@ -24,6 +24,7 @@ LABELS = {
     "dropout": "随机失活的概率",
     "norm": "归一化",
     "norm_position": "归一化的位置",
+    "norm_eps": "归一化的 ε",
     "init": "初始化",
     "corpus": "语料",
     "batch_size": "批大小",

@@ -12,6 +12,7 @@ from gptcore.kernels.attention import attention_backward, attention_forward
 from gptcore.layers import GELU, Dropout, Embedding, Layer, Linear, Softmax, Tril
 from gptcore.layers.checks import require_axes, require_size, to_tensor
 from gptcore.models.options import (
+    NORM_EPS,
     BlockOptions,
     Init,
     Norm,
@@ -81,6 +82,7 @@ class GPTBranch(Layer):
         dropout: 随机失活的概率。
         norm: 归一化的种类。
         norm_position: 归一化的位置。
+        norm_eps: 归一化里加在方差上的小数。
         init: 初始化。
         blocks: 模型一共有几块。
 
@@ -95,14 +97,22 @@ class GPTBranch(Layer):
         dropout: float,
         norm: Norm,
         norm_position: NormPosition,
+        norm_eps: float,
         init: Init,
         blocks: int,
     ) -> None:
         name = type(self).__name__
         require_size(name, "blocks", blocks)
-        require_options(name, dropout=dropout, norm=norm, norm_position=norm_position, init=init)
+        require_options(
+            name,
+            dropout=dropout,
+            norm=norm,
+            norm_position=norm_position,
+            norm_eps=norm_eps,
+            init=init,
+        )
         self.norm_position = norm_position
-        self.normalize = make_norm(norm, embedding_size, bias)
+        self.normalize = make_norm(norm, embedding_size, bias, norm_eps)
         self.dropout = Dropout(dropout, rng)
 
     @abstractmethod
@@ -151,6 +161,7 @@ class GPTAttention(GPTBranch):
         dropout: 随机失活的概率，用在注意力权重与 `output` 的结果上。
         norm: 归一化的种类，`"LayerNorm"`、`"RMSNorm"` 或 `None`。
         norm_position: 归一化的位置，`"pre"` 或 `"post"`。
+        norm_eps: 归一化里加在方差上的小数。
         init: 初始化，`"he"` 或 `"gpt2"`。
         blocks: 模型一共有几块，只有 `init="gpt2"` 用到。
 
@@ -167,6 +178,7 @@ class GPTAttention(GPTBranch):
         dropout: float = 0.0,
         norm: Norm = "LayerNorm",
         norm_position: NormPosition = "pre",
+        norm_eps: float = NORM_EPS,
         init: Init = "he",
         blocks: int = 1,
     ) -> None:
@@ -177,7 +189,7 @@ class GPTAttention(GPTBranch):
             raise ArgumentError(
                 f"GPTAttention：heads={heads} 要能整除 embedding_size={embedding_size}；{divisors}"
             )
-        super().__init__(size, rng, bias, dropout, norm, norm_position, init, blocks)
+        super().__init__(size, rng, bias, dropout, norm, norm_position, norm_eps, init, blocks)
         std, last = initial_std(init), residual_std(init, blocks)
         self.heads = heads
         self.c_attn = Linear(size, 3 * size, bias, rng, std=std)
@@ -250,6 +262,7 @@ class GPTFeedForward(GPTBranch):
         dropout: 随机失活的概率，用在 `output` 的结果上。
         norm: 归一化的种类，`"LayerNorm"`、`"RMSNorm"` 或 `None`。
         norm_position: 归一化的位置，`"pre"` 或 `"post"`。
+        norm_eps: 归一化里加在方差上的小数。
         init: 初始化，`"he"` 或 `"gpt2"`。
         blocks: 模型一共有几块，只有 `init="gpt2"` 用到。
 
@@ -265,11 +278,12 @@ class GPTFeedForward(GPTBranch):
         dropout: float = 0.0,
         norm: Norm = "LayerNorm",
         norm_position: NormPosition = "pre",
+        norm_eps: float = NORM_EPS,
         init: Init = "he",
         blocks: int = 1,
     ) -> None:
         size = require_size("GPTFeedForward", "embedding_size", embedding_size)
-        super().__init__(size, rng, bias, dropout, norm, norm_position, init, blocks)
+        super().__init__(size, rng, bias, dropout, norm, norm_position, norm_eps, init, blocks)
         std, last = initial_std(init), residual_std(init, blocks)
         self.input = Linear(size, 4 * size, bias, rng, std=std)
         self.gelu = GELU()
@@ -288,7 +302,7 @@ class GPTTransformer(Layer):
         heads: 头数。
         rng: 随机数生成器。
         **options: 两者共同的选项，见 [`BlockOptions`][gptcore.models.options.BlockOptions]：
-            `bias`、`dropout`、`norm`、`norm_position`、`init`、`blocks`
+            `bias`、`dropout`、`norm`、`norm_position`、`norm_eps`、`init`、`blocks`
 
     教程：第 15 章 层归一化与 GPT 模型。
     """
@@ -318,6 +332,7 @@ class GPTOutput(Layer):
         rng: 随机数生成器。
         norm: 归一化的种类，`"LayerNorm"`、`"RMSNorm"` 或 `None`。
         norm_bias: 归一化是否有偏置。
+        norm_eps: 归一化里加在方差上的小数。
         init: 初始化，`"he"` 或 `"gpt2"`。
         weight: 与词元嵌入共用的权重；给出时不再抽取。
 
@@ -333,11 +348,12 @@ class GPTOutput(Layer):
         *,
         norm: Norm = "LayerNorm",
         norm_bias: bool = True,
+        norm_eps: float = NORM_EPS,
         init: Init = "he",
         weight: Tensor | None = None,
     ) -> None:
-        require_options("GPTOutput", norm=norm, init=init)
-        self.normalize = make_norm(norm, embedding_size, norm_bias)
+        require_options("GPTOutput", norm=norm, norm_eps=norm_eps, init=init)
+        self.normalize = make_norm(norm, embedding_size, norm_bias, norm_eps)
         std = initial_std(init)
         self.linear = Linear(embedding_size, vocab_size, bias, rng, std=std, weight=weight)
 

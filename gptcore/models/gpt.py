@@ -8,7 +8,14 @@ from gptcore.errors import ShapeError
 from gptcore.layers import Layer
 from gptcore.layers.checks import require_flag, require_size, to_tensor
 from gptcore.models.blocks import GPTEmbedding, GPTOutput, GPTTransformer
-from gptcore.models.options import BlockOptions, Init, Norm, NormPosition, require_options
+from gptcore.models.options import (
+    NORM_EPS,
+    BlockOptions,
+    Init,
+    Norm,
+    NormPosition,
+    require_options,
+)
 from gptcore.random import resolve_rng
 from gptcore.tensor import Tensor
 
@@ -39,6 +46,7 @@ class GPT(Layer):
         dropout: 随机失活的概率，$0\le p<1$。
         norm: 归一化的种类，`"LayerNorm"`、`"RMSNorm"` 或 `None`，即不归一化。
         norm_position: 归一化的位置，`"pre"` 或 `"post"`。
+        norm_eps: 归一化里加在方差（`RMSNorm` 是均方）上的小数。
         init: 初始化，`"he"` 或 `"gpt2"`。
         rng: 随机数生成器，初值与随机失活都用它；不给时，随机失活每次用那一刻的默认生成器。
 
@@ -77,6 +85,7 @@ class GPT(Layer):
         dropout: float = 0.0,
         norm: Norm = "LayerNorm",
         norm_position: NormPosition = "pre",
+        norm_eps: float = NORM_EPS,
         init: Init = "he",
         rng: np.random.Generator | None = None,
     ) -> None:
@@ -85,15 +94,24 @@ class GPT(Layer):
             require_size("GPT", "blocks", blocks, "可以是 0 或更大的整数，例如 blocks=2")
         resolve_rng("GPT", rng)
         self._heads = require_size("GPT", "heads", heads, "请写例如 heads=1")
-        require_options("GPT", dropout=dropout, norm=norm, norm_position=norm_position, init=init)
+        require_options(
+            "GPT",
+            dropout=dropout,
+            norm=norm,
+            norm_position=norm_position,
+            norm_eps=norm_eps,
+            init=init,
+        )
         tied, bias = require_flag("GPT", "tied", tied), require_flag("GPT", "bias", bias)
         self._bias, self._norm, self._init = bias, norm, init
         self._norm_position: NormPosition = norm_position
+        self._norm_eps = float(norm_eps)
         options = BlockOptions(
             bias=bias,
             dropout=dropout,
             norm=norm,
             norm_position=norm_position,
+            norm_eps=self._norm_eps,
             init=init,
             blocks=max(1, blocks),
         )
@@ -110,6 +128,7 @@ class GPT(Layer):
             rng,
             norm=norm if norm_position == "pre" else None,
             norm_bias=bias,
+            norm_eps=self._norm_eps,
             init=init,
             weight=self.embedding.embedding.weight if tied else None,
         )
@@ -129,6 +148,7 @@ class GPT(Layer):
             "dropout": self.embedding.dropout.p,
             "norm": self._norm,
             "norm_position": self._norm_position,
+            "norm_eps": self._norm_eps,
             "init": self._init,
         }
 

@@ -13,6 +13,9 @@ Init = Literal["he", "gpt2"]
 GPT2_STD = 0.02
 """GPT-2 的权重与嵌入初值的标准差"""
 
+NORM_EPS = 1e-5
+"""归一化里加在方差上的小数，GPT-2 与 PyTorch 的默认值"""
+
 
 class BlockOptions(TypedDict, total=False):
     r"""注意力、前馈网络与整个块的选项，都可以不给。
@@ -33,6 +36,9 @@ class BlockOptions(TypedDict, total=False):
     norm_position: NormPosition
     """`"pre"`（默认）或 `"post"`。"""
 
+    norm_eps: float
+    """归一化里加在方差（均方）上的小数；默认 1e-5。"""
+
     init: Init
     r"""`"he"`（默认）：各线性层取自 $\mathcal N(0, 2/\text{输入尺寸})$；`"gpt2"`：取自 $\mathcal N(0, 0.02^2)$，
     分支最后的投影再除以 $\sqrt{2\cdot\text{块数}}$，使残差流的方差不随深度增长。"""
@@ -47,20 +53,22 @@ def require_options(
     dropout: Any = 0.0,
     norm: Any = None,
     norm_position: Any = "pre",
+    norm_eps: Any = NORM_EPS,
     init: Any = "he",
 ) -> None:
     """检查各个选项；不合要求时抛出 `ArgumentError`。"""
     require_number(layer, "dropout", dropout, 0, 1)
     require_choice(layer, "norm", norm, ("LayerNorm", "RMSNorm", None))
     require_choice(layer, "norm_position", norm_position, ("pre", "post"))
+    require_number(layer, "norm_eps", norm_eps, 0, 1)
     require_choice(layer, "init", init, ("he", "gpt2"))
 
 
-def make_norm(norm: Norm, size: int, bias: bool) -> LayerNorm | RMSNorm | None:
+def make_norm(norm: Norm, size: int, bias: bool, eps: float) -> LayerNorm | RMSNorm | None:
     """按名字建立归一化层。"""
     if norm is None:
         return None
-    return LayerNorm(size, bias=bias) if norm == "LayerNorm" else RMSNorm(size)
+    return LayerNorm(size, eps, bias) if norm == "LayerNorm" else RMSNorm(size, eps)
 
 
 def initial_std(init: Init) -> float | None:
