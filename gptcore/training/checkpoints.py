@@ -265,7 +265,7 @@ def find_checkpoints(folder: Path) -> list[Path]:
         raise unreadable(folder, error) from error
 
 
-def _is_checkpoint(folder: Path) -> bool:
+def is_checkpoint(folder: Path) -> bool:
     """清单刚换上、别的文件还没有改名就被杀时，训练状态只在清单里说到。"""
     manifest = folder / MANIFEST
     if not manifest.is_file():
@@ -284,7 +284,7 @@ def newest_first(folder: Path) -> list[Path]:
     Raises:
         DataError: 里面没有检查点。
     """
-    if _is_checkpoint(folder):
+    if is_checkpoint(folder):
         return [folder]
     found = find_checkpoints(folder)
     if not found:
