@@ -13,7 +13,10 @@ from markdown.util import AtomicString
 
 HAN = "\u3400-\u9fff"
 MARKS = "\u2014\u2018\u2019\u201c\u201d\u2026\u3000-\u303f\uff00-\uffef"  # 全角标点
-BREAK = re.compile(rf"(?<=[{HAN}{MARKS}])\n(?=[{HAN}{MARKS}])|(?<=[{MARKS}])\n|\n(?=[{MARKS}])")
+LINE = r" *\n *"  # 列表里续行的缩进也去掉
+BREAK = re.compile(
+    rf"(?<=[{HAN}{MARKS}]){LINE}(?=[{HAN}{MARKS}])|(?<=[{MARKS}]){LINE}|{LINE}(?=[{MARKS}])"
+)
 
 
 class LineBreaks(Treeprocessor):

@@ -32,6 +32,7 @@ def html(text: str, *extensions: object) -> str:
         ("第一行\n第二行", "第一行第二行"),
         ("逗号，\n后面", "逗号，后面"),
         ("逗号，\nEnglish", "逗号，English"),
+        ("汉字\n  续行", "汉字续行"),
         ("用 NumPy\n写成", "用 NumPy\n写成"),
         ("two\nwords", "two\nwords"),
         ("见**粗体**\n后面", "见<strong>粗体</strong>后面"),
