@@ -156,6 +156,36 @@ def test_every_call_fails_in_turn(
         assert not failed[0]
 
 
+def test_nothing_can_be_opened_right_after_the_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, models: dict[bytes, tuple[GPT, CharTokenizer]]
+) -> None:
+    """换上清单之后就打不开任何文件，也就不知道换没换上：不得删去清单要用的那些。"""
+    old, new = models
+    save_model(tmp_path, *models[old])
+    replace, committed = Path.replace, False
+
+    def replacing(self: Path, target: Path) -> Path:
+        nonlocal committed
+        result, committed = replace(self, target), True
+        return result
+
+    def failing(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            if committed:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return real(*args, **options)
+
+        return call
+
+    with monkeypatch.context() as context:
+        context.setattr(Path, "replace", replacing)
+        context.setattr(os, "open", failing(os.open))
+        read_bytes = failing(Path.read_bytes)
+        context.setattr(Path, "read_bytes", lambda path: read_bytes(path))
+        assert "打开的文件太多" in str(saving_raises(tmp_path, models[new]))
+    assert dump_arrays(load_model(tmp_path)[0].state_dict()) == new
+
+
 def saving_raises(folder: Path, model: tuple[GPT, CharTokenizer]) -> BaseException | None:
     """保存时抛出的错误。"""
     try:
