@@ -78,8 +78,9 @@ def _first_activation(model: Layer, compute: Callable[[], Tensor]) -> str:
         def watched(*args: Any, **kwargs: Any) -> Any:
             output = forward(*args, **kwargs)
             if not found and isinstance(output, Tensor) and (kind := _kind(output.data)):
-                where = f"{name}（{type(layer).__name__}）" if name else type(layer).__name__
-                found.append(f"{where} 的输出（形状 {output.shape}）里有{kind}，参数都是有限的")
+                kind_of = type(layer).__name__
+                where = f"{name}（{kind_of}）" if name else f"{kind_of} "
+                found.append(f"{where}的输出（形状 {output.shape}）里有{kind}，参数都是有限的")
             return output
 
         object.__setattr__(layer, "forward", watched)
