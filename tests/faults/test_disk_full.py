@@ -180,8 +180,7 @@ def test_nothing_can_be_opened_right_after_the_commit(
     with monkeypatch.context() as context:
         context.setattr(Path, "replace", replacing)
         context.setattr(os, "open", failing(os.open))
-        read_bytes = failing(Path.read_bytes)
-        context.setattr(Path, "read_bytes", lambda path: read_bytes(path))
+        context.setattr(Path, "read_bytes", failing(Path.read_bytes))
         assert "打开的文件太多" in str(saving_raises(tmp_path, models[new]))
     assert dump_arrays(load_model(tmp_path)[0].state_dict()) == new
 
