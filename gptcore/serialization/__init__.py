@@ -8,6 +8,7 @@
 任何内容都只会得到数据或 `DataError`，占用的内存不超过文件的大小加上 `JSON_MEMORY`。
 """
 
+from gptcore.serialization.array_files import ArrayFile
 from gptcore.serialization.arrays import dump_arrays, parse_arrays
 from gptcore.serialization.folders import (
     FORMAT,
@@ -29,6 +30,7 @@ __all__ = [
     "JSON_MEMORY",
     "LEFTOVER_SECONDS",
     "MANIFEST",
+    "ArrayFile",
     "dump_arrays",
     "dump_json",
     "is_leftover",
