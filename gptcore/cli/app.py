@@ -1,22 +1,21 @@
-"""命令与选项；一切错误都变成一行消息和退出码"""
+"""命令；一切错误都变成一行消息和退出码"""
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from typer.main import get_command
 
-from gptcore.cli.failures import FAILURES, describe
+from gptcore.cli import options as o
+from gptcore.cli.failures import FAILURES, describe, one_line
 from gptcore.cli.help import Command, Group
 from gptcore.cli.streams import complain, prepare_streams, silence
 from gptcore.cli.terminal import open_terminal
-from gptcore.cli.usage import integer, path, real
+from gptcore.cli.usage import UsageError
 
-COMMANDS = ("demo", "train", "generate", "info")
-SEED = 10**18
-"""种子的上限"""
+COMMANDS = ("demo", "train", "generate", "eval", "info", "plot", "doctor")
 
 app = typer.Typer(
     cls=Group,
@@ -25,12 +24,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-CORPUS, MODEL, OPTIMIZER, OUTPUT = "语料", "模型", "训练", "输出"
-
 
 @app.callback(
     invoke_without_command=True,
-    help="用 NumPy 从零写成的 GPT：训练、生成、查看模型。\n\n"
+    help="用 NumPy 从零写成的 GPT：训练、生成、评估、查看模型。\n\n"
     "第一次用：gptcore demo，大约一分钟，不需要网络。",
 )
 def gptcore(
@@ -49,65 +46,12 @@ def gptcore(
         context.get_help()
 
 
-def _out(default: str) -> Any:
-    return typer.Option(
-        "--out",
-        metavar="文件夹",
-        parser=path("--out", default),
-        rich_help_panel=OUTPUT,
-        help=f"模型存在哪里；里面有别的文件时不覆盖（默认 {default}）",
-    )
-
-
-def _folder() -> Any:
-    return typer.Argument(
-        metavar="文件夹", parser=path("文件夹", "gptcore-demo"), help="模型文件夹"
-    )
-
-
-def _threads() -> Any:
-    return typer.Option(
-        "--threads",
-        metavar="个数",
-        parser=integer("--threads", 1, 1024, 1),
-        help="BLAS 的线程数；小模型用 1 个往往最快",
-    )
-
-
-def _count(
-    option: str,
-    help_text: str,
-    example: int,
-    *,
-    minimum: int = 1,
-    maximum: int = 10**9,
-    panel: str = MODEL,
-) -> Any:
-    return typer.Option(
-        option,
-        metavar="个数",
-        parser=integer(option, minimum, maximum, example),
-        rich_help_panel=panel,
-        help=help_text,
-    )
-
-
-def _rate(option: str, example: str, help_text: str, *, positive: bool = False) -> Any:
-    return typer.Option(
-        option,
-        metavar="数",
-        parser=real(option, example, positive=positive),
-        rich_help_panel=OPTIMIZER,
-        help=help_text,
-    )
-
-
 @app.command(
     cls=Command,
     help="演示：一分钟左右，看一个小 GPT 学会写故事。\n\n"
     "语料是自带的，不需要网络。训练前、中途、训练后各写一段，最后与几种简单的猜法、与语料的熵相比。",
 )
-def demo(out: Annotated[Path | None, _out("gptcore-demo")] = None) -> None:
+def demo(out: Annotated[Path | None, o.out("gptcore-demo")] = None) -> None:
     """命令 `demo`"""
     from gptcore.cli.demo import run_demo
 
@@ -117,47 +61,49 @@ def demo(out: Annotated[Path | None, _out("gptcore-demo")] = None) -> None:
 @app.command(
     cls=Command,
     help="训练：在一份语料或一个文本文件上训练，并保存模型。\n\n"
-    "前九成的文本用来训练，其余用来测试。默认值是教程“层归一化与 GPT”一章的。",
+    "前九成的文本用来训练，其余用来测试。模型与优化的默认值是教程“层归一化与 GPT”一章的。\n\n"
+    "按 Ctrl-C 会保存再退出；gptcore train --out 文件夹 --resume 接着做完，结果与不中断的一样。",
 )
 def train(
-    corpus: Annotated[
-        str,
-        typer.Option(
-            "--corpus",
-            metavar="名称|文件",
-            rich_help_panel=CORPUS,
-            help="stories（自带）、tinyshakespeare（会下载），或 UTF-8 文本文件",
-        ),
-    ] = "stories",
-    context_size: Annotated[int, _count("--context-size", "上下文尺寸：最多看多少个字符", 32)] = 32,
-    embedding_size: Annotated[int, _count("--embedding-size", "嵌入尺寸", 64)] = 64,
-    heads: Annotated[int, _count("--heads", "头数，要能整除嵌入尺寸", 2)] = 2,
-    blocks: Annotated[int, _count("--blocks", "Transformer 块数", 2, maximum=10_000)] = 2,
-    batch_size: Annotated[int, _count("--batch-size", "每步几个窗口", 4, panel=OPTIMIZER)] = 4,
-    lr: Annotated[float, _rate("--lr", "0.001", "最高的学习率", positive=True)] = 1e-3,
-    min_lr: Annotated[
-        float | None, _rate("--min-lr", "0.0001", "最后的学习率（默认是最高的十分之一）")
-    ] = None,
-    warmup_steps: Annotated[
-        int, _count("--warmup-steps", "学习率升温的步数", 100, minimum=0, panel=OPTIMIZER)
-    ] = 100,
-    weight_decay: Annotated[
-        float, _rate("--weight-decay", "0.01", "权重衰减；偏置、归一化与嵌入不衰减")
-    ] = 0.01,
-    steps: Annotated[
-        int | None, _count("--steps", "步数，与 --epochs 二选一", 1000, panel=OPTIMIZER)
-    ] = None,
-    epochs: Annotated[
-        int | None, _count("--epochs", "轮数（都不给时是 2）", 2, panel=OPTIMIZER)
-    ] = None,
-    seed: Annotated[
-        int, _count("--seed", "种子，决定初始参数", 42, minimum=0, maximum=SEED, panel=OPTIMIZER)
-    ] = 42,
-    threads: Annotated[int, _threads()] = 1,
-    out: Annotated[Path | None, _out("gptcore-model")] = None,
+    context: typer.Context,
+    corpus: o.Corpus = "stories",
+    context_size: o.ContextSize = 32,
+    embedding_size: o.EmbeddingSize = 64,
+    heads: o.Heads = 2,
+    blocks: o.Blocks = 2,
+    dropout: o.DropoutRate = 0.0,
+    norm: o.Norm = "layer",
+    post_norm: o.PostNorm = False,
+    tied: o.Tied = False,
+    no_bias: o.NoBias = False,
+    init: o.Init = "he",
+    batch_size: o.BatchSize = 4,
+    accumulate: o.Accumulate = 1,
+    lr: o.Rate = 1e-3,
+    min_lr: o.MinRate = None,
+    schedule: o.Schedule = "cosine",
+    warmup_steps: o.WarmupSteps = 100,
+    weight_decay: o.WeightDecay = 0.01,
+    beta2: o.Beta2 = 0.999,
+    clip: o.Clip = 1.0,
+    steps: o.Steps = None,
+    epochs: o.Epochs = None,
+    shuffle: o.Shuffle = True,
+    skip_nonfinite: o.SkipNonfinite = 0,
+    seed: o.Seed = 42,
+    threads: o.TrainThreads = 1,
+    eval_every: o.EvalEvery = 500,
+    patience: o.Patience = None,
+    save_every: o.SaveEvery = 500,
+    keep: o.Keep = 3,
+    out: Annotated[Path | None, o.out("gptcore-model")] = None,
+    resume: o.Resume = False,
+    restart: o.Restart = False,
 ) -> None:
     """命令 `train`"""
-    from gptcore.cli.train import TrainSettings, run_train
+    from gptcore.cli.runs import Mode
+    from gptcore.cli.settings import TrainSettings
+    from gptcore.cli.train import run_train
 
     settings = TrainSettings(
         corpus=corpus,
@@ -165,55 +111,53 @@ def train(
         embedding_size=embedding_size,
         heads=heads,
         blocks=blocks,
+        dropout=dropout,
+        norm=norm,
+        post_norm=post_norm,
+        tied=tied,
+        no_bias=no_bias,
+        init=init,
         batch_size=batch_size,
+        accumulate=accumulate,
         lr=lr,
         min_lr=min_lr,
+        schedule=schedule,
         warmup_steps=warmup_steps,
         weight_decay=weight_decay,
+        beta2=beta2,
+        clip=clip,
         steps=steps,
         epochs=epochs,
+        shuffle=shuffle,
+        skip_nonfinite=skip_nonfinite,
         seed=seed,
         threads=threads,
+        eval_every=eval_every,
+        patience=patience,
+        save_every=save_every,
+        keep=keep,
     )
-    run_train(settings, out or Path("gptcore-model"), open_terminal())
+    if resume and restart:
+        raise UsageError("--resume 接着训练，--restart 从头再来，只能给一个；请去掉其中一个")
+    mode = Mode.RESUME if resume else Mode.RESTART if restart else Mode.NEW
+    chosen = {name for name in settings.to_dict() if _was_given(context, name)}
+    run_train(settings, out or Path("gptcore-model"), open_terminal(), mode, chosen)
+
+
+def _was_given(context: typer.Context, name: str) -> bool:
+    """命令行上写了这个选项，而不是用默认值。"""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 @app.command(cls=Command, help="生成：读一个训练好的模型，一个字一个字地往下写。")
 def generate(
-    folder: Annotated[Path, _folder()],
-    prompt: Annotated[
-        str | None,
-        typer.Option("--prompt", metavar="文字", help="接着它往下写；不给时从新的一行开始"),
-    ] = None,
-    length: Annotated[
-        int,
-        typer.Option(
-            "--length",
-            "--steps",
-            metavar="个数",
-            parser=integer("--length", 0, 10**9, 256),
-            help="续写多少个字符",
-        ),
-    ] = 256,
-    temperature: Annotated[
-        float,
-        typer.Option(
-            "--temperature",
-            metavar="数",
-            parser=real("--temperature", "0.8"),
-            help="温度：越小越保守，0 表示总取最可能的",
-        ),
-    ] = 1.0,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            "--seed",
-            metavar="整数",
-            parser=integer("--seed", 0, SEED, 42),
-            help="种子；不给时每次写的都不同",
-        ),
-    ] = None,
-    threads: Annotated[int, _threads()] = 1,
+    folder: o.Folder,
+    prompt: o.Prompt = None,
+    length: o.Length = 256,
+    temperature: o.Temperature = 1.0,
+    seed: o.SampleSeed = None,
+    threads: o.Threads = 1,
 ) -> None:
     """命令 `generate`"""
     from gptcore.cli.generate import run_generate
@@ -221,14 +165,47 @@ def generate(
     run_generate(folder, prompt, length, temperature, seed, threads)
 
 
+@app.command(
+    "eval",
+    cls=Command,
+    help="评估：在没有用来训练的文本上算损失、困惑度与每字符、每字节的比特数。",
+)
+def evaluate(folder: o.Folder, corpus: o.EvalCorpus = None, threads: o.EvalThreads = None) -> None:
+    """命令 `eval`"""
+    from gptcore.cli.evaluate import run_eval
+
+    run_eval(folder, corpus, threads, open_terminal())
+
+
 @app.command(cls=Command, help="查看：模型的设置、参数个数、文件大小与训练记录。")
-def info(
-    folder: Annotated[Path, _folder()],
-) -> None:
+def info(folder: o.Folder) -> None:
     """命令 `info`"""
     from gptcore.cli.info import run_info
 
     run_info(folder, open_terminal())
+
+
+@app.command(
+    cls=Command,
+    help="画图：把训练的过程（损失、学习率、梯度范数、速度）画成一张图，训练途中也可以画。\n\n"
+    '需要 matplotlib：pip install "gptcore[plot]"',
+)
+def plot(folder: o.RunFolder, out: o.Picture = None) -> None:
+    """命令 `plot`"""
+    from gptcore.cli.plot import run_plot
+
+    run_plot(folder, out, open_terminal())
+
+
+@app.command(
+    cls=Command,
+    help="诊断：检查这台机器上的 gptcore：版本、BLAS、编码、梯度、训练与速度，十秒左右。",
+)
+def doctor() -> None:
+    """命令 `doctor`"""
+    from gptcore.cli.doctor import run_doctor
+
+    raise typer.Exit(run_doctor(open_terminal()))
 
 
 def run(args: Sequence[str] | None = None) -> int:
@@ -238,7 +215,7 @@ def run(args: Sequence[str] | None = None) -> int:
         args: 参数；默认取自命令行。
 
     Returns:
-        退出码：0 成功，2 用户的错误，130 被 Ctrl-C 中断，141 输出的管道被关闭。
+        退出码：0 成功，1 诊断有问题，2 用户的错误，130 被 Ctrl-C 中断，141 输出的管道被关闭，143 被 SIGTERM 中断。
     """
     prepare_streams()
     args = sys.argv[1:] if args is None else list(args)
@@ -249,13 +226,21 @@ def run(args: Sequence[str] | None = None) -> int:
         silence(sys.stdout)
         return 141
     except KeyboardInterrupt as error:
-        complain("，".join(["已中断（Ctrl-C）", *getattr(error, "__notes__", [])]), prefix="")
+        complain(_with_notes("已中断（Ctrl-C）", error), prefix="")
         return 130
+    except SystemExit as error:  # SIGTERM，见 main
+        complain(_with_notes("已中断（SIGTERM）", error), prefix="")
+        return error.code if isinstance(error.code, int) else 1
     except FAILURES as error:
         named = args[0] if args and args[0] in COMMANDS else ""
-        complain(describe(error, named))
+        complain(_with_notes(describe(error, named), error))
         return 2
     return code
+
+
+def _with_notes(message: str, error: BaseException) -> str:
+    """加上途中附记的，例如检查点存在哪里。"""
+    return "；".join([message, *map(one_line, getattr(error, "__notes__", []))])
 
 
 def _invoke(args: list[str]) -> int:

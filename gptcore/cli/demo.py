@@ -16,6 +16,7 @@ import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from gptcore.cli.corpus import CorpusRecord
 from gptcore.cli.folders import OutputFolder, next_command
 from gptcore.cli.progress import fit
 from gptcore.cli.records import record
@@ -96,6 +97,8 @@ class DemoResult:
         return self.losses[MODEL] - self.losses[FLOOR]
 
 
+SPLIT = 0.95
+"""训练部分所占的比例，其余留作测试"""
 UNIFORM, UNIGRAM, BIGRAM = "均匀：每个字符一样可能", "一元：只看字符频率", "二元：只看前一个字符"
 MODEL, FLOOR = "这个模型", "语料的熵：任何模型的下限"
 
@@ -129,7 +132,7 @@ def _run(
 ) -> DemoResult:
     rng = np.random.default_rng(settings.seed)
     dataset = CharDataset(
-        corpus_path("stories"), settings.batch_size, settings.context_size, split=0.95
+        corpus_path("stories"), settings.batch_size, settings.context_size, split=SPLIT
     )
     model = GPT(
         dataset.vocab_size,
@@ -187,7 +190,7 @@ def _run(
         seconds=time.perf_counter() - start,
         steps_per_second=settings.steps / max(seconds, 1e-9),
     )
-    output.save(model, dataset.tokenizer, _record(settings, result))
+    output.save(model, dataset.tokenizer, _record(settings, result, dataset))
     return result
 
 
@@ -207,7 +210,7 @@ def _losses(model: GPT, dataset: CharDataset, held_out: int) -> dict[str, float]
     }
 
 
-def _record(settings: DemoSettings, result: DemoResult) -> dict[str, Any]:
+def _record(settings: DemoSettings, result: DemoResult, dataset: CharDataset) -> dict[str, Any]:
     return record(
         "demo",
         {"corpus": "stories", **asdict(settings)},
@@ -217,6 +220,7 @@ def _record(settings: DemoSettings, result: DemoResult) -> dict[str, Any]:
             "valid_sentences": result.story.sentence_rate,
             "seconds": round(result.training_seconds, 2),
         },
+        CorpusRecord.of("stories", dataset.decode(dataset.tokens), SPLIT),
     )
 
 

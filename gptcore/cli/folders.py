@@ -13,9 +13,12 @@ from gptcore.data import Tokenizer
 from gptcore.errors import DataError, system_reason
 from gptcore.models import GPT, save_model
 from gptcore.serialization import MANIFEST, is_leftover, load_folder, parse_json
+from gptcore.training.checkpoints import find_checkpoints, is_checkpoint
 
 RECORD = "training.json"
 """训练的设置与结果，和模型放在一起；没有它模型也读得出来"""
+RUN, METRICS, CHECKPOINTS = "run.json", "metrics.jsonl", "checkpoints"
+"""`gptcore train` 的文件夹里，模型之外的东西：开始时的设置，每一步的记录，检查点"""
 
 
 class OutputFolder:
@@ -54,13 +57,16 @@ class OutputFolder:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._remove_empty()
-        if isinstance(error, KeyboardInterrupt):
-            kept = "，原来的模型没有改动" if self.replaces else ""
-            complete = (
-                "原来的模型，或者完整的新模型" if self.replaces else "完整的模型，或者什么也没有"
-            )
-            saving = f"正在保存：{self.folder} 里是{complete}"
-            error.add_note(saving if self._saving else "没有保存模型" + kept)
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            error.add_note(self._interrupted())
+
+    def _interrupted(self) -> str:
+        """被中断时，说明存下了什么。"""
+        old = self.replaces
+        if self._saving:
+            complete = "原来的模型，或者完整的新模型" if old else "完整的模型，或者什么也没有"
+            return f"正在保存：{self.folder} 里是{complete}"
+        return "没有保存模型" + ("，原来的模型没有改动" if old else "")
 
     def save(self, model: GPT, tokenizer: Tokenizer, record: dict[str, Any]) -> None:
         """保存模型、分词器和训练记录，作为一个整体。
@@ -80,13 +86,30 @@ class OutputFolder:
         self._created = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         self.replaces = is_model_folder(folder)
-        if not self.replaces and not all(is_leftover(path) for path in folder.iterdir()):
+        self._require_ours()
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+
+    def _require_ours(self) -> None:
+        folder = self.folder
+        if run := run_around(folder):
+            raise UsageError(
+                f"{self.option}：{folder} 是 {run} 这次训练的一个检查点，不能当作输出；请给出 {run}，或换一个文件夹"
+            )
+        if not self._accepts():
             raise UsageError(
                 f"{self.option}：{folder} 里有别的文件，又不是 gptcore 的模型文件夹，不会覆盖它；"
                 f"请用 {self.option} 换一个新的或空的文件夹"
             )
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+
+    def _accepts(self) -> bool:
+        """可以写的：空的，或者只有一个模型的；里面有一次训练时不能只换掉模型。"""
+        if (self.folder / RUN).exists():
+            raise UsageError(
+                f"{self.option}：{self.folder} 里是 gptcore train 的一次训练，不会覆盖它；"
+                f"请用 {self.option} 换一个文件夹"
+            )
+        return self.replaces or all(is_leftover(path) for path in self.folder.iterdir())
 
     def _remove_empty(self) -> None:
         """删去我们建立的空文件夹；不空的删不掉。"""
@@ -113,6 +136,38 @@ def read_record(folder: Path) -> dict[str, Any]:
     return cast("dict[str, Any]", record) if isinstance(record, dict) else {}
 
 
+def run_around(folder: Path) -> Path | None:
+    """它是哪一次训练的检查点（包括 `best`）；不是检查点时是 `None`。
+
+    单独的检查点（由库写成，或者搬到了别处）返回它所在的文件夹。
+    """
+    if not is_model_folder(folder):
+        return None
+    inside = folder.resolve().parent
+    if inside.name == CHECKPOINTS and (inside.parent / RUN).is_file():
+        near = folder.parent.parent  # 用户写的是相对路径，就照样说相对的
+        return near if near.resolve() == inside.parent else inside.parent
+    return folder.parent if is_checkpoint(folder) else None
+
+
+def find_model(folder: Path) -> Path:
+    """模型在哪里：文件夹自己；训练还没有做完、没有模型时，是最新的检查点。"""
+    if (folder / MANIFEST).is_file() or not (folder / RUN).is_file():
+        return folder
+    found = find_checkpoints(folder / CHECKPOINTS)
+    if not found:
+        raise UsageError(
+            f"{folder} 里的训练还没有存过检查点，没有模型可用；"
+            f"接着训练：{train_command(folder, '--resume')}"
+        )
+    return found[-1]
+
+
+def train_command(folder: Path, *options: str) -> str:
+    """再训练一次的命令，可以照抄。"""
+    return " ".join(["gptcore train --out", _argument(folder), *options])
+
+
 def next_command(folder: Path, text: str) -> str:
     """从训练好的模型接着写的命令，可以照抄到命令行上运行。
 
@@ -123,8 +178,7 @@ def next_command(folder: Path, text: str) -> str:
     Returns:
         命令。
     """
-    name = str(folder)
-    command = f"gptcore generate {quoted('./' + name if name.startswith('-') else name)}"
+    command = f"gptcore generate {_argument(folder)}"
     lines = [line.strip() for line in text.split("\n")]
     starts = [line[:2] for line in lines if len(line) > 1] or [line for line in lines if line]
     if not starts:
@@ -132,6 +186,11 @@ def next_command(folder: Path, text: str) -> str:
     return command + ("=" if starts[0].startswith("-") else " ").join(
         (" --prompt", quoted(starts[0]))
     )
+
+
+def _argument(folder: Path) -> str:
+    name = str(folder)
+    return quoted("./" + name if name.startswith("-") else name)
 
 
 def quoted(text: str) -> str:

@@ -67,7 +67,7 @@ class Group(TyperGroup):
 
 def _names(param: Any) -> str:
     """选项的各个写法，需要值的加上值的名字。"""
-    names = ", ".join(sorted(param.opts, key=len))
+    names = ", ".join([*sorted(param.opts, key=len), *param.secondary_opts])
     return names if param.is_flag or param.name == "help" else f"{names} {param.metavar}"
 
 

@@ -1,32 +1,36 @@
 """训练记录：设置、结果与环境，写进模型文件夹的 `training.json`"""
 
-import platform
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
+from gptcore.cli.corpus import CorpusRecord
+from gptcore.training.environment import environment
 
 
-def record(command: str, settings: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
+def record(
+    command: str,
+    settings: dict[str, Any],
+    result: dict[str, Any],
+    corpus: CorpusRecord,
+    run: str | None = None,
+) -> dict[str, Any]:
     """一次训练的记录。
 
     Args:
         command: 哪个命令。
         settings: 它的全部设置，包括种子与 BLAS 的线程数。
         result: 损失、时间等结果。
+        corpus: 语料的记录；记录会和模型一起分享，所以不写完整的路径。
+        run: 训练的编号，与 `run.json` 里的相同。
 
     Returns:
         可以写成 JSON 的字典。
     """
-    from gptcore import __version__
-
     return {
         "command": command,
+        "run": run,
         "settings": settings,
+        "corpus": replace(corpus, path=None).to_dict(),
         "result": result,
-        "environment": {
-            "gptcore": __version__,
-            "numpy": np.__version__,
-            "python": platform.python_version(),
-            "machine": platform.machine(),
-        },
+        "environment": environment(),
     }

@@ -3,7 +3,7 @@
 import difflib
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import typer
@@ -48,13 +48,16 @@ def integer(option: str, minimum: int, maximum: int, example: int) -> Callable[[
     return parse
 
 
-def real(option: str, example: str, *, positive: bool = False) -> Callable[[object], float]:
+def real(
+    option: str, example: str, *, positive: bool = False, below: float = math.inf
+) -> Callable[[object], float]:
     """解析小数的函数。
 
     Args:
         option: 选项名，写进消息。
         example: 消息里举例用的值。
         positive: 是否必须大于 0；否则 0 也可以。
+        below: 必须小于多少。
 
     Returns:
         由文字得到小数的函数；不合要求时抛出 `UsageError`。
@@ -64,12 +67,36 @@ def real(option: str, example: str, *, positive: bool = False) -> Callable[[obje
         value = str(given)
         plain = re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", value)
         number = float(value) if plain else math.nan
-        if not 0 <= number < math.inf or (positive and number == 0):
-            kind = "大于 0 的有限数" if positive else "不小于 0 的有限数"
+        if not 0 <= number < below or (positive and number == 0):
+            bound = "大于 0" if positive else "不小于 0"
+            kind = f"{bound} 的有限数" if below == math.inf else f"{bound}、小于 {below:g} 的数"
             raise UsageError(
                 f"{option} 得到 {_short(value)}，它必须是{kind}；例如 {option} {example}"
             )
         return number
+
+    return parse
+
+
+def choice(option: str, known: Sequence[str]) -> Callable[[object], str]:
+    """解析几种写法之一的函数。
+
+    Args:
+        option: 选项名，写进消息。
+        known: 各种写法。
+
+    Returns:
+        由文字得到其中一种写法的函数；不合要求时抛出 `UsageError`。
+    """
+
+    def parse(given: object) -> str:
+        value = str(given)
+        if value not in known:
+            raise UsageError(
+                f"{option} 得到 {_short(value)}，它必须是 {'、'.join(known)} 之一"
+                f"{suggestion(value, known)}；例如 {option} {known[0]}"
+            )
+        return value
 
     return parse
 
@@ -130,7 +157,9 @@ def explain(error: Exception, command: str) -> str:
         return f"缺少参数 {name}；{help_command}"
     extra = re.search(r"unexpected extra argument(?:s|\(s\))? \((.*)\)", str(error), re.DOTALL)
     if extra:
-        option = {"train": "--corpus", "generate": "--prompt"}.get(command.split()[-1])
+        option = {"train": "--corpus", "eval": "--corpus", "generate": "--prompt"}.get(
+            command.split()[-1]
+        )
         name = f"；语料或提示要写在选项里：{option} {extra.group(1)}" if option else ""
         return f"多出了 {extra.group(1)!r}{name}；含空格的值请加引号，{help_command}"
     return f"命令行不对（{error}）；{help_command}"

@@ -1,0 +1,178 @@
+"""`gptcore train` 的训练：由设置建立模型与训练器，评估、保存、显示进度"""
+
+import warnings
+
+import numpy as np
+
+from gptcore.cli.folders import train_command
+from gptcore.cli.progress import open_display
+from gptcore.cli.runs import Run, RunFolder
+from gptcore.cli.settings import NORMS, TrainSettings
+from gptcore.cli.streams import complain
+from gptcore.cli.terminal import Terminal
+from gptcore.data import CharDataset
+from gptcore.errors import NonFiniteError
+from gptcore.losses import GPTLoss
+from gptcore.models import GPT
+from gptcore.optim import AdamWOptimizer, ConstantScheduler, LinearScheduler, WarmupCosineScheduler
+from gptcore.progress import ProgressDisplay
+from gptcore.training import (
+    Callback,
+    Checkpoints,
+    EarlyStopping,
+    Evaluate,
+    GPTTrainer,
+    MetricsFile,
+    Scheduler,
+    StepReport,
+    Trainer,
+)
+from gptcore.training.checkpoints import find_checkpoints
+
+EVALUATED = 8192
+"""训练途中每次评估至多多少个字符：每 500 步一次，只占百分之几的时间"""
+
+DIVERGED = "请减小 --lr 或 --weight-decay，或者增加 --warmup-steps"
+"""训练发散时的办法；学习率太大、升温太短、衰减太强都会这样"""
+
+WAIT = "收到中断，正在保存；再按一次 Ctrl-C 立即退出"
+
+
+def build_trainer(settings: TrainSettings, dataset: CharDataset) -> tuple[GPT, GPTTrainer]:
+    """由设置建立模型、优化器与训练器。
+
+    一个种子，两个互不相干的生成器：初始参数与随机失活用一个，打乱次序用另一个。
+
+    Args:
+        settings: 设置。
+        dataset: 数据集，由它得到词表大小。
+
+    Returns:
+        模型与训练器。
+    """
+    seeds = np.random.SeedSequence(settings.seed)
+    model = GPT(
+        dataset.vocab_size,
+        settings.context_size,
+        settings.embedding_size,
+        settings.heads,
+        settings.blocks,
+        head_bias=False,
+        tied=settings.tied,
+        bias=not settings.no_bias,
+        dropout=settings.dropout,
+        norm=NORMS[settings.norm],
+        norm_position="post" if settings.post_norm else "pre",
+        init="gpt2" if settings.init == "gpt2" else "he",
+        rng=np.random.default_rng(seeds),
+    )
+    optimizer = AdamWOptimizer(
+        model.parameter_groups(settings.weight_decay), settings.lr, betas=(0.9, settings.beta2)
+    )
+    trainer = GPTTrainer(
+        model,
+        GPTLoss(),
+        optimizer,
+        accumulation_steps=settings.accumulate,
+        max_norm=settings.clip or None,
+        skip_nonfinite=settings.skip_nonfinite,
+        rng=np.random.default_rng(seeds.spawn(1)[0]),
+    )
+    return model, trainer
+
+
+def build_scheduler(settings: TrainSettings, steps: int) -> Scheduler:
+    """由设置建立学习率调度。"""
+    lr, warmup = settings.lr, settings.warmup_steps
+    if settings.schedule == "constant":
+        return ConstantScheduler(lr, warmup)
+    kind = WarmupCosineScheduler if settings.schedule == "cosine" else LinearScheduler
+    return kind(lr, steps, warmup, settings.final_lr)
+
+
+def load(trainer: GPTTrainer, run: Run, folder: RunFolder, terminal: Terminal) -> None:
+    """读入最新的检查点；环境变了、最新的坏了，各提醒一行。"""
+    if not find_checkpoints(folder.checkpoints):
+        terminal.say(f"还没有检查点，从第一步开始，共 {run.steps:,} 步")
+        return
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        state = trainer.resume(folder.checkpoints)
+    for warning in caught:
+        complain(str(warning.message), prefix="提醒：")
+    terminal.say(f"从 {trainer.checkpoint} 接着训练：做完 {state.step:,} 步，共 {run.steps:,} 步")
+
+
+def fit(
+    trainer: GPTTrainer, run: Run, dataset: CharDataset, folder: RunFolder, terminal: Terminal
+) -> float:
+    """训练到总步数，或者提前停止；途中评估、记录、保存、显示。
+
+    Args:
+        trainer: 训练器。
+        run: 这次训练。
+        dataset: 数据集。
+        folder: 这次训练的文件夹。
+        terminal: 终端。
+
+    Returns:
+        用了多少秒。
+
+    Raises:
+        NonFiniteError: 损失、梯度或参数里有 NaN 或无穷。
+    """
+    settings = run.settings
+    display = open_display(terminal)
+    checkpoints = Checkpoints(
+        folder.checkpoints, settings.save_every, settings.keep, lambda: display.notice(WAIT)
+    )
+    callbacks = [
+        display,
+        MetricsFile(folder.metrics),
+        _Evaluate(settings.eval_every, max(1, EVALUATED // settings.context_size)),
+        *([EarlyStopping(settings.patience)] if settings.patience else []),
+        checkpoints,
+        _SaveWhenUnseen(display, checkpoints),
+    ]
+    scheduler = build_scheduler(settings, run.steps)
+    try:
+        for _ in trainer.steps(
+            dataset, run.steps, scheduler, shuffle=settings.shuffle, callbacks=callbacks
+        ):
+            pass
+    except NonFiniteError as error:
+        raise NonFiniteError(f"{error}；{_advice(trainer, folder)}") from error
+    return display.seconds
+
+
+def _advice(trainer: GPTTrainer, folder: RunFolder) -> str:
+    """出现 NaN 或无穷时，用选项的名字说出办法。"""
+    if trainer.checkpoint is None:
+        return f"没有保存，{DIVERGED}"
+    more = str(max(10, 2 * trainer.skip_nonfinite))
+    skip = train_command(folder.folder, "--resume", "--skip-nonfinite", more)
+    return f"跳过这样的步接着训练：{skip}；从头再来，{DIVERGED}"
+
+
+class _Evaluate(Evaluate):
+    """最后一步之后也评估一次：`best` 里因此总有模型，也不会漏掉最后的进步。"""
+
+    def on_end(self, trainer: Trainer) -> None:
+        done = [step for step, _ in trainer.state.evaluations]
+        if trainer.state.step not in done[-1:]:
+            trainer.evaluate_now(self.limit)
+
+
+class _SaveWhenUnseen(Callback):
+    """进度写不出去（管道被关闭、磁盘满了）时，先保存再结束；在 `Checkpoints` 之后。"""
+
+    comes_last = True
+
+    def __init__(self, display: ProgressDisplay, checkpoints: Checkpoints) -> None:
+        self.display, self.checkpoints = display, checkpoints
+
+    def on_step(self, trainer: Trainer, report: StepReport) -> None:
+        del report
+        if self.display.error is not None:
+            self.checkpoints.save(trainer)
+            raise self.display.error
