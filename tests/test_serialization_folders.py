@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from gptcore import files
+from gptcore import files, load_model
 from gptcore.errors import DataError
 from gptcore.serialization import (
     MANIFEST,
@@ -418,7 +418,7 @@ def test_several_writers_and_a_reader(tmp_path: Path) -> None:
     """三个进程同时保存，一边读：每次读到的都是某一次保存的全部。"""
     save_folder(tmp_path, dict.fromkeys("abc", b"0"))
     writers = [
-        subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), str(i), "60"])
+        subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), str(i), "40"])
         for i in range(3)
     ]
     seen = set()
@@ -457,3 +457,9 @@ def test_the_manifest_itself(folder: Path) -> None:
         assert entry["size"] == len(content)
         assert entry["sha256"] == hashlib.sha256(content).hexdigest()
         assert is_leftover(folder / entry["new"])
+
+
+@pytest.mark.parametrize("name", ["长" * 100, "a\0b", "\ud800"])
+def test_models_at_paths_that_cannot_be(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DataError, match="请"):
+        load_model(tmp_path / name)

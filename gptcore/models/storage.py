@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gptcore.data import Tokenizer, tokenizer_from_dict
-from gptcore.errors import DataError, DtypeError, GptcoreError
+from gptcore.errors import DataError, DtypeError, GptcoreError, system_reason
 from gptcore.layers import Dropout
 from gptcore.models.gpt import GPT
 from gptcore.models.layout import build, require_rebuildable
@@ -97,17 +97,10 @@ def load_model(
     """
     resolve_rng("load_model", rng)
     folder = Path(directory)
-    if folder.is_file():
-        raise DataError(f"{folder} 是文件，不是文件夹；请给出它所在的文件夹")
-    if not folder.is_dir():
-        raise DataError(
-            f"没有文件夹 {folder}；请给出 save_model、gptcore train --out 或 gptcore demo 写成的文件夹"
-        )
-    if not (folder / MANIFEST).is_file():
-        raise DataError(
-            f"{folder} 不是 gptcore 的模型文件夹，里面没有 {MANIFEST}；"
-            "请给出 save_model、gptcore train --out 或 gptcore demo 写成的文件夹"
-        )
+    try:
+        _require_model_folder(folder)
+    except OSError as error:  # 名字太长、没有权限等等
+        raise DataError(f"不能读取 {folder}：{system_reason(error)}；请检查路径") from error
     files = load_folder(folder, (WEIGHTS, CONFIG, TOKENIZER))
     config = parse_json(files[CONFIG], folder / CONFIG)
     arrays = parse_arrays(files[WEIGHTS], folder / WEIGHTS)
@@ -127,3 +120,17 @@ def load_model(
         if isinstance(layer, Dropout):
             layer.rng = rng
     return model, tokenizer
+
+
+def _require_model_folder(folder: Path) -> None:
+    if folder.is_file():
+        raise DataError(f"{folder} 是文件，不是文件夹；请给出它所在的文件夹")
+    if not folder.is_dir():
+        raise DataError(
+            f"没有文件夹 {folder}；请给出 save_model、gptcore train --out 或 gptcore demo 写成的文件夹"
+        )
+    if not (folder / MANIFEST).is_file():
+        raise DataError(
+            f"{folder} 不是 gptcore 的模型文件夹，里面没有 {MANIFEST}；"
+            "请给出 save_model、gptcore train --out 或 gptcore demo 写成的文件夹"
+        )

@@ -87,7 +87,7 @@ def after_power_loss(
 def replay(
     before: dict[str, bytes], log: list[tuple[Any, ...]]
 ) -> tuple[dict[str, Content], list[Any]]:
-    """文件夹里已经落盘的名字，与之后还没有落盘的改动：(去掉的名字, 增加的名字, 文件)。"""
+    """文件夹里已经落盘的名字，与之后还没有落盘的改动：去掉的名字、增加的名字、文件。"""
     durable: dict[str, Content] = {name: [content, content] for name, content in before.items()}
     now = dict(durable)
     pending: list[Any] = []
