@@ -1,0 +1,106 @@
+"""写 Hugging Face 的分词器文件，格式见 `hugging_face_reading`"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gptcore.data.tokenizers.byte_alphabet import to_characters
+from gptcore.errors import DataError
+
+if TYPE_CHECKING:
+    from gptcore.data.tokenizers.bpe import BPETokenizer
+
+
+def tokenizer_json(tokenizer: BPETokenizer) -> dict[str, Any]:
+    """`tokenizer.json` 的内容；tokenizers 读到的编号与这里相同。
+
+    合并规则写成 `"Ġ t"` 这样的字符串，新旧版本的 tokenizers 都能读。
+
+    Args:
+        tokenizer: 分词器。
+
+    Returns:
+        可以写进 JSON 的字典。
+
+    Raises:
+        DataError: 特殊词元与普通词元的写法相同，这个格式分不清它们。
+    """
+    level = {
+        "type": "ByteLevel",
+        "add_prefix_space": tokenizer.add_prefix_space,
+        "trim_offsets": True,
+        "use_regex": tokenizer.split,
+    }
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": _added_tokens(tokenizer),
+        "normalizer": None,
+        "pre_tokenizer": level,
+        "post_processor": None,
+        "decoder": level,
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": "",
+            "end_of_word_suffix": "",
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": vocab_json(tokenizer),
+            "merges": merge_lines(tokenizer),
+        },
+    }
+
+
+def vocab_json(tokenizer: BPETokenizer) -> dict[str, int]:
+    """`vocab.json` 的内容：全部词元与编号，按编号排列；普通词元用字节字母表写，特殊词元照原样写。
+
+    Args:
+        tokenizer: 分词器。
+
+    Returns:
+        词元与编号。
+
+    Raises:
+        DataError: 特殊词元与普通词元的写法相同。
+    """
+    vocab = {to_characters(token): number for token, number in tokenizer.vocab.items()}
+    for name, number in {**tokenizer.added_tokens, **tokenizer.special_tokens}.items():
+        if vocab.setdefault(name, number) != number:
+            raise DataError(
+                f"tokenizer_json：{name!r}（编号 {number}）与编号 {vocab[name]} 的普通词元写法相同，"
+                "Hugging Face 的格式分不清它们；请给特殊词元换一个名字，例如 <|名字|>"
+            )
+    return dict(sorted(vocab.items(), key=lambda item: item[1]))
+
+
+def merge_lines(tokenizer: BPETokenizer) -> list[str]:
+    """各次合并，写成 `merges.txt` 里的一行。
+
+    Args:
+        tokenizer: 分词器。
+
+    Returns:
+        例如 `["Ġ t", "Ġ a", …]`。
+    """
+    return [f"{to_characters(left)} {to_characters(right)}" for left, right in tokenizer.merges]
+
+
+def _added_tokens(tokenizer: BPETokenizer) -> list[dict[str, Any]]:
+    """整个匹配的词元，按编号排列。"""
+    names = {**tokenizer.added_tokens, **tokenizer.special_tokens}
+    return [
+        {
+            "id": number,
+            "content": name,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": name not in tokenizer.special_tokens,
+            "special": name in tokenizer.special_tokens,
+        }
+        for name, number in sorted(names.items(), key=lambda item: item[1])
+    ]
