@@ -39,10 +39,10 @@ class Interrupts:
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def raise_again(self) -> None:
-        """按原来的办法处理收到的信号；Ctrl-C 通常抛出 `KeyboardInterrupt`。"""
+        """按原来的办法处理收到的信号；Ctrl-C 通常抛出 `KeyboardInterrupt`。没有收到时继续留意。"""
         received, self.received = self.received, None
-        self.release()
         if received is not None:
+            self.release()
             signal.raise_signal(received)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:

@@ -240,6 +240,18 @@ def test_a_signal_finishes_the_step_saves_and_then_interrupts(
         np.testing.assert_array_equal(a, b)
 
 
+def test_a_signal_after_periodic_saves_still_saves(tmp_path: Path) -> None:
+    """平时保存之后，仍在留意信号。"""
+    dataset, folder = chars(tmp_path), tmp_path / "run"
+    checkpoints = Checkpoints(folder, every=2, keep=9)
+    with pytest.raises(KeyboardInterrupt):
+        for report in gpt_trainer(dataset).steps(dataset, 9, callbacks=[checkpoints]):
+            if report.step == 4:
+                signal.raise_signal(signal.SIGINT)
+    assert [int(p.name[5:]) for p in sorted(folder.iterdir())] == [2, 4, 6]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 def test_the_second_signal_does_not_wait(tmp_path: Path) -> None:
     dataset, folder = chars(tmp_path), tmp_path / "run"
 
