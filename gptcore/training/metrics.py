@@ -7,8 +7,9 @@ import json
 import math
 import os
 import time
+from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING
 
 from gptcore.errors import DataError, system_reason
 from gptcore.models.generation import require_count
@@ -41,7 +42,7 @@ class MetricsFile(Callback):
     def __init__(self, path: str | os.PathLike[str], every: int = 1) -> None:
         require_count("MetricsFile", "every", every, 1)
         self.path, self.every = Path(path), every
-        self._file: TextIO | None = None
+        self._file: FileIO | None = None
         self._start = 0.0
 
     def on_start(self, trainer: Trainer) -> None:
@@ -50,33 +51,30 @@ class MetricsFile(Callback):
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             torn = step > 0 and self.path.is_file() and not _ends_with_newline(self.path)
-            mode = "a" if step else "w"
-            self._file = self.path.open(mode, encoding="utf-8", newline="\n", buffering=1)
+            mode = "ab" if step else "wb"
+            self._file = self.path.open(mode, buffering=0)
             if torn:  # 上次被杀时写了半行
-                self._file.write("\n")
+                self._file.write(b"\n")
         except OSError as error:
             raise self._failed(error) from error
         self._start = time.perf_counter()
-        self._write({"run": environment(), "step": step})
+        self._write(json.dumps({"run": environment(), "step": step}, ensure_ascii=False))
 
     def on_step(self, trainer: Trainer, report: StepReport) -> None:
         """记一步。"""
         if report.step % self.every == 0:
+            # 每一步都写，所以不用 json.dumps：直接拼出来只要三分之一的时间
             self._write(
-                {
-                    "step": report.step,
-                    "loss": _finite(report.loss),
-                    "lr": report.lr,
-                    "grad_norm": _finite(report.grad_norm),
-                    "tokens": report.tokens,
-                    "seconds": self._seconds(),
-                }
+                f'{{"step": {report.step}, "loss": {_number(report.loss)}, '
+                f'"lr": {_number(report.lr)}, "grad_norm": {_number(report.grad_norm)}, '
+                f'"tokens": {report.tokens}, "seconds": {self._seconds()}}}'
             )
 
     def on_evaluation(self, trainer: Trainer, evaluation: Evaluation) -> None:
         """记一次评估。"""
         self._write(
-            {"evaluation": evaluation.loss, "step": evaluation.step, "seconds": self._seconds()}
+            f'{{"evaluation": {_number(evaluation.loss)}, "step": {evaluation.step}, '
+            f'"seconds": {self._seconds()}}}'
         )
 
     def close(self, trainer: Trainer) -> None:
@@ -86,14 +84,16 @@ class MetricsFile(Callback):
                 self._file.close()
             self._file = None
 
-    def _seconds(self) -> float:
-        return round(time.perf_counter() - self._start, 4)
+    def _seconds(self) -> str:
+        return f"{time.perf_counter() - self._start:.4f}"
 
-    def _write(self, line: dict[str, Any]) -> None:
+    def _write(self, line: str) -> None:
         if self._file is None:
             return
+        content = f"{line}\n".encode()
         try:
-            self._file.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
+            while content:  # 没有缓冲：写一行就是一次系统调用；磁盘快满时也许只写进一部分
+                content = content[self._file.write(content) :]
         except OSError as error:
             raise self._failed(error) from error
 
@@ -103,8 +103,9 @@ class MetricsFile(Callback):
         )
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _number(value: float) -> str:
+    """JSON 的写法；NaN 与无穷是 `null`。"""
+    return repr(float(value)) if math.isfinite(value) else "null"
 
 
 def _ends_with_newline(path: Path) -> bool:
