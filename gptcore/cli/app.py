@@ -226,21 +226,21 @@ def run(args: Sequence[str] | None = None) -> int:
         silence(sys.stdout)
         return 141
     except KeyboardInterrupt as error:
-        complain(_with_notes("已中断（Ctrl-C）", error), prefix="")
+        complain(_with_notes("已中断（Ctrl-C）", error, "，"), prefix="")
         return 130
     except SystemExit as error:  # SIGTERM，见 main
-        complain(_with_notes("已中断（SIGTERM）", error), prefix="")
+        complain(_with_notes("已中断（SIGTERM）", error, "，"), prefix="")
         return error.code if isinstance(error.code, int) else 1
     except FAILURES as error:
         named = args[0] if args and args[0] in COMMANDS else ""
-        complain(_with_notes(describe(error, named), error))
+        complain(_with_notes(describe(error, named), error, "；"))
         return 2
     return code
 
 
-def _with_notes(message: str, error: BaseException) -> str:
+def _with_notes(message: str, error: BaseException, mark: str) -> str:
     """加上途中附记的，例如检查点存在哪里。"""
-    return "；".join([message, *map(one_line, getattr(error, "__notes__", []))])
+    return mark.join([message, *map(one_line, getattr(error, "__notes__", []))])
 
 
 def _invoke(args: list[str]) -> int:

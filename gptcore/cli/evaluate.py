@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from rich.table import Table
+from rich.cells import cell_len
+from rich.text import Text
 
 from gptcore.cli.corpus import CorpusRecord, find_corpus, recorded_corpus
 from gptcore.cli.failures import plain
@@ -176,27 +177,22 @@ class _Text(CharDataset):
 
 def _show(score: Score, terminal: Terminal) -> None:
     rows = [
-        ("损失", f"{score.loss:.4f}", "奈特/词元", "每个词元的 −ln p 的平均，p 是模型给它的概率"),
-        ("困惑度", f"{score.perplexity:.4f}", "", "损失的指数：相当于每次在多少个词元里均匀地猜"),
-        ("信息量", f"{score.bits_per_token:.4f}", "比特/词元", "损失除以 ln 2"),
-        ("", f"{score.bits_per_character:.4f}", "比特/字符", "总的比特数除以字符数"),
-        (
-            "",
-            f"{score.bits_per_byte:.4f}",
-            "比特/字节",
-            "总的比特数除以 UTF-8 字节数；词表不同的模型也可以比较",
-        ),
+        ("损失", score.loss, "奈特/词元", "每个词元的 −ln p 的平均，p 是模型给它的概率"),
+        ("困惑度", score.perplexity, "", "损失的指数：相当于每次在多少个词元里均匀地猜"),
+        ("信息量", score.bits_per_token, "比特/词元", "损失除以 ln 2"),
+        ("", score.bits_per_character, "比特/字符", "总的比特数除以字符数"),
+        ("", score.bits_per_byte, "比特/字节", "总的比特数除以 UTF-8 字节数；分词不同也能比较"),
     ]
     console = terminal.console
-    if console.is_terminal and console.width < NARROW:
-        for name, value, unit, meaning in rows:
-            terminal.say(f"{name or '信息量'} {value} {unit}", "bold")
-            terminal.say(f"  {meaning}")
-        return
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for justify in ("left", "right", "left", "left"):
-        table.add_column(justify=justify, no_wrap=justify == "right")
-    for row in rows:
-        table.add_row(*row)
     terminal.say()
-    terminal.say(table)
+    for name, value, unit, meaning in rows:
+        if console.is_terminal and console.width < NARROW:
+            terminal.say(f"{name or '信息量'} {value:.4f} {unit}", "bold")
+            terminal.hanging(Text("  "), Text(meaning))
+        else:
+            title = f"{_padded(name, 6)}  {value:>8.4f}  {_padded(unit, 9)}  "
+            terminal.hanging(Text(title), Text(meaning))
+
+
+def _padded(text: str, width: int) -> str:
+    return text + " " * (width - cell_len(text))

@@ -32,10 +32,10 @@ from gptcore.training.checkpoints import find_checkpoints
 EVALUATED = 8192
 """训练途中每次评估至多多少个字符：每 500 步一次，只占百分之几的时间"""
 
-DIVERGED = "请减小 --lr 或 --weight-decay，或者增加 --warmup-steps"
-"""训练发散时的办法；学习率太大、升温太短、衰减太强都会这样"""
+OPTIONS = "相应的选项是 --lr、--warmup-steps、--weight-decay 与 --clip"
+"""训练发散时改什么；学习率太大、升温太短、衰减太强、没有裁剪都会这样"""
 
-WAIT = "收到中断，正在保存；再按一次 Ctrl-C 立即退出"
+WAIT = "正在保存，再按一次 Ctrl-C 立即退出"
 
 
 def build_trainer(settings: TrainSettings, dataset: CharDataset) -> tuple[GPT, GPTTrainer]:
@@ -148,10 +148,10 @@ def fit(
 def _advice(trainer: GPTTrainer, folder: RunFolder) -> str:
     """出现 NaN 或无穷时，用选项的名字说出办法。"""
     if trainer.checkpoint is None:
-        return f"没有保存，{DIVERGED}"
+        return f"没有保存，{OPTIONS}"
     more = str(max(10, 2 * trainer.skip_nonfinite))
     skip = train_command(folder.folder, "--resume", "--skip-nonfinite", more)
-    return f"跳过这样的步接着训练：{skip}；从头再来，{DIVERGED}"
+    return f"跳过这样的步接着训练：{skip}；从头再来，{OPTIONS}"
 
 
 class _Evaluate(Evaluate):

@@ -147,9 +147,9 @@ Patience = Annotated[
 SaveEvery = Annotated[int, _count("--save-every", "每隔多少步存一个检查点", 500, SAVING)]
 Keep = Annotated[int, _count("--keep", "留最近几个检查点", 3, SAVING)]
 Resume = Annotated[
-    bool, _flag("--resume", "接着做完 --out 里中断的训练，设置照旧，不必再写", SAVING)
+    bool, _flag("--resume", "接着做完文件夹里中断的训练，设置照旧，不必再写", SAVING)
 ]
-Restart = Annotated[bool, _flag("--restart", "从头再来，删去 --out 里原来的检查点", SAVING)]
+Restart = Annotated[bool, _flag("--restart", "从头再来，删去文件夹里原来的检查点", SAVING)]
 
 # ---------------------------------------------------------------- generate、eval、plot
 

@@ -8,6 +8,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from gptcore.cli.streams import visible
+from gptcore.cli.wrapping import wrap
 
 
 class _Console(Console):
@@ -31,8 +32,17 @@ class Terminal:
     def say(self, message: RenderableType = "", style: str = "") -> None:
         """写一段文字；不是终端时不折行，一条消息就是一行。控制字符写成转义。"""
         if isinstance(message, str):
-            message = Text(visible(message), style)
-        self.console.print(message, soft_wrap=not self.console.is_terminal)
+            self.hanging(Text(), Text(visible(message), style))
+        else:
+            self.console.print(message, soft_wrap=not self.console.is_terminal)
+
+    def hanging(self, title: Text, body: Text) -> None:
+        """标题之后写一段文字，折行时各行与第一行对齐；不是终端时不折行。"""
+        console = self.console
+        width = max(8, console.width - title.cell_len)
+        for line in wrap(body, width) if console.is_terminal else [body]:
+            console.print(title + line, soft_wrap=True)
+            title = Text(" " * title.cell_len)
 
     def command(self, command: str) -> None:
         """写一条可以照抄的命令；不插入换行，太长时由终端自己折。"""

@@ -11,7 +11,7 @@ import numpy as np
 from gptcore.cli.corpus import open_corpus, recorded_corpus
 from gptcore.cli.demo import introduce
 from gptcore.cli.evaluate import Score, measure
-from gptcore.cli.fitting import DIVERGED, build_trainer, fit, load
+from gptcore.cli.fitting import OPTIONS, build_trainer, fit, load
 from gptcore.cli.folders import next_command
 from gptcore.cli.records import record
 from gptcore.cli.runs import (
@@ -144,7 +144,9 @@ def _train(run: Run, dataset: CharDataset, folder: RunFolder, terminal: Terminal
     with np.errstate(all="ignore"):
         evaluation = trainer.evaluate(dataset)
     if not math.isfinite(evaluation.loss):
-        raise NonFiniteError(f"训练后的测试损失是 {evaluation.loss}，没有保存；{DIVERGED}")
+        raise NonFiniteError(
+            f"训练后的测试损失是 {evaluation.loss}，没有保存；请减小学习率，{OPTIONS}"
+        )
     result = {
         "test_loss": evaluation.loss,
         **_result(trainer, run),

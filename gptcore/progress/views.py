@@ -85,7 +85,7 @@ class LiveView:
         bar = Table.grid()
         room = max(4, min(WIDEST_BAR, width - cell_len(count)))
         bar.add_row(count, ProgressBar(max(total, 1), done, room))
-        return Group(bar, *pack(items, width))
+        return Group(bar, *pack(items, width - 2))  # 给终端回显的 ^C 留地方
 
 
 class NotebookView:

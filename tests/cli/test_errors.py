@@ -28,7 +28,10 @@ def assert_error(result: Outcome, *parts: str) -> None:
 @pytest.mark.parametrize(
     ("args", "parts"),
     [
-        (["trian"], ["'trian'", "你要的是不是 train", "demo、train、generate、info"]),
+        (
+            ["trian"],
+            ["'trian'", "你要的是不是 train", "demo、train、generate、eval、info、plot、doctor"],
+        ),
         (["--foo"], ["--foo", "gptcore --help"]),
         (["train", "--step", "3"], ["--step，", "你要的是不是 --steps", "gptcore train --help"]),
         (["train", "--steps"], ["--steps", "后面要写一个值", "gptcore train --help"]),
@@ -135,8 +138,17 @@ def test_loss_becomes_nan(cli: Cli, text_file: Path, tmp_path: Path) -> None:
         *("train", "--corpus", text_file, "--out", out, *TINY[:-1], "50"),
         *("--lr", "1e30", "--warmup-steps", "0"),
     )
-    assert_error(result, "步的损失变成", "没有保存", "减小 --lr")
-    assert not out.exists()
+    assert_error(
+        result,
+        *(
+            "第 1 步（从 0 数起）损失是 nan",
+            "的输出（形状 (4, 8, 24)）里有 NaN",
+            "学习率是 9.99e+29",
+        ),
+        *("没有检查点", "没有保存", "选项是 --lr"),
+    )
+    assert sorted(path.name for path in out.iterdir()) == ["metrics.jsonl", "run.json"]
+    assert cli("train", "--corpus", text_file, "--out", out, *TINY).code == 0
 
 
 def test_not_enough_memory(
@@ -145,7 +157,7 @@ def test_not_enough_memory(
     def refuse(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("gptcore.cli.train.GPT", refuse)
+    monkeypatch.setattr("gptcore.cli.fitting.GPT", refuse)
     result = cli("train", "--corpus", text_file, "--out", tmp_path / "m")
     assert_error(result, "内存不够", "--embedding-size", "--batch-size")
 

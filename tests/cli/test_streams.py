@@ -1,6 +1,7 @@
 """输出流被关闭、写满，信号，与送到终端上的控制字符"""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from cli.test_terminal import terminal, unix
 
 from gptcore import GPT, CharTokenizer, save_model
 from gptcore.cli.generate import run_generate
+from gptcore.training.checkpoints import find_checkpoints
 
 Cli = Callable[..., Outcome]
 FULL = Path("/dev/full")
@@ -81,7 +83,7 @@ def test_interrupted_while_importing() -> None:
 
 
 @unix
-def test_sigterm_restores_the_cursor_and_leaves_no_folder(text_file: Path, tmp_path: Path) -> None:
+def test_sigterm_restores_the_cursor_and_saves(text_file: Path, tmp_path: Path) -> None:
     args = ["--corpus", str(text_file), "--out", str(tmp_path / "m"), "--steps", "1000000"]
     code, out = terminal(
         80, "-m", "gptcore", "train", *args, interrupt_at="剩余", interrupt=signal.SIGTERM
@@ -89,7 +91,8 @@ def test_sigterm_restores_the_cursor_and_leaves_no_folder(text_file: Path, tmp_p
     assert code == 143
     assert out.rindex("\x1b[?25h") > out.rindex("\x1b[?25l")
     assert "Traceback" not in out
-    assert list(tmp_path.iterdir()) == []
+    assert re.search(r"已中断（SIGTERM），第 \d+ 步之后的状态存在 .*--resume\r\n$", out)
+    assert find_checkpoints(tmp_path / "m" / "checkpoints")
 
 
 EVIL = "\x1b]0;标题\x07\x9b31m"
