@@ -168,7 +168,8 @@ def generate(
 @app.command(
     "eval",
     cls=Command,
-    help="评估：在没有用来训练的文本上算损失、困惑度与每字符、每字节的比特数。",
+    help="评估：在没有用来训练的文本上打分。\n\n"
+    "写出损失、困惑度，每个字符与每个字节的比特数，各有一句定义。不给 --corpus 时与训练结束时的数相同。",
 )
 def evaluate(folder: o.Folder, corpus: o.EvalCorpus = None, threads: o.EvalThreads = None) -> None:
     """命令 `eval`"""
@@ -187,7 +188,8 @@ def info(folder: o.Folder) -> None:
 
 @app.command(
     cls=Command,
-    help="画图：把训练的过程（损失、学习率、梯度范数、速度）画成一张图，训练途中也可以画。\n\n"
+    help="画图：把训练的过程画成一张图。\n\n"
+    "损失、学习率、梯度范数与速度，训练途中也可以画。"
     '需要 matplotlib：pip install "gptcore[plot]"',
 )
 def plot(folder: o.RunFolder, out: o.Picture = None) -> None:
@@ -199,7 +201,8 @@ def plot(folder: o.RunFolder, out: o.Picture = None) -> None:
 
 @app.command(
     cls=Command,
-    help="诊断：检查这台机器上的 gptcore：版本、BLAS、编码、梯度、训练与速度，十秒左右。",
+    help="诊断：检查这台机器上的 gptcore 是否正常。\n\n"
+    "版本、BLAS、编码与文件、梯度、训练与速度，十秒左右；有要处理的，写出办法，退出码是 1。",
 )
 def doctor() -> None:
     """命令 `doctor`"""

@@ -14,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from gptcore.cli.terminal import open_terminal
 from gptcore.cli.usage import UsageError, suggestion
+from gptcore.cli.wrapping import wrap
 
 NARROW = 64
 """比这更窄的终端上，选项与说明上下排列"""
@@ -112,7 +113,6 @@ def _table(console: Console, rows: list[Row]) -> None:
 def _wrapped(console: Console, text: str, indent: int = 0, title: Text | None = None) -> None:
     """折行写一段文字，各行缩进，第一行前面是 `title`；行尾没有空格。"""
     title = title or Text()
-    for line in Text(text).wrap(console, console.width - indent):
-        line.rstrip()
+    for line in wrap(Text(text), console.width - indent):
         console.print(title, " " * (indent - title.cell_len), line, sep="")
         title = Text()

@@ -49,7 +49,7 @@ def _rate(option: str, help_text: str, example: str, panel: str = OPTIMIZER, **l
 
 def _choice(name: str, help_text: str, panel: str) -> Any:
     option, known = f"--{name}", CHOICES[name]
-    return _option(option, choice(option, known), "|".join(known), help_text, panel)
+    return _option(option, choice(option, known), "种类", help_text, panel)
 
 
 def _flag(option: str, help_text: str, panel: str) -> Any:
@@ -86,13 +86,11 @@ Blocks = Annotated[int, _count("--blocks", "Transformer 块数", 2, MODEL, maxim
 DropoutRate = Annotated[
     float, _rate("--dropout", "随机失活的概率；数据少、轮数多时用", "0.1", MODEL, below=1.0)
 ]
-Norm = Annotated[str, _choice("norm", "归一化：层归一化、均方根归一化，或者没有", MODEL)]
+Norm = Annotated[str, _choice("norm", "归一化：layer、rms，或者没有，即 none", MODEL)]
 PostNorm = Annotated[bool, _flag("--post-norm", "相加之后归一化；默认在每个分支的入口", MODEL)]
 Tied = Annotated[bool, _flag("--tied", "输出头与词元嵌入共用一个矩阵", MODEL)]
 NoBias = Annotated[bool, _flag("--no-bias", "线性层与归一化没有偏置", MODEL)]
-Init = Annotated[
-    str, _choice("init", "初始化：教程里的，或者 GPT-2 的（开始的损失接近均匀地猜）", MODEL)
-]
+Init = Annotated[str, _choice("init", "初始化：he 或 gpt2，后者开始的损失接近均匀地猜", MODEL)]
 
 BatchSize = Annotated[int, _count("--batch-size", "每批几个窗口", 4, OPTIMIZER)]
 Accumulate = Annotated[
@@ -103,7 +101,7 @@ MinRate = Annotated[
     float | None, _rate("--min-lr", "最后的学习率（默认是最高的十分之一）", "0.0001")
 ]
 Schedule = Annotated[
-    str, _choice("schedule", "升温之后学习率怎样变：按余弦或直线下降，或者不变", OPTIMIZER)
+    str, _choice("schedule", "升温之后的学习率：cosine、linear，或不变的 constant", OPTIMIZER)
 ]
 WarmupSteps = Annotated[
     int, _count("--warmup-steps", "学习率升温的步数", 100, OPTIMIZER, minimum=0)

@@ -180,7 +180,8 @@ def test_help_of_a_command(
     assert not [line for line in result.out.splitlines() if line != line.rstrip()]
 
 
-def test_help_names_every_option_and_default(cli: Cli) -> None:
+def test_help_names_every_option_and_default(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
     text = " ".join(cli("train", "--help").out.split())
     for option, default in {
         "--corpus": "stories",
