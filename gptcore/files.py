@@ -10,7 +10,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from io import BufferedReader
 from pathlib import Path
 
@@ -53,12 +53,12 @@ def atomic_write(path: Path, content: bytes) -> None:
     sync_folder(path.parent)
 
 
-def write_new(path: Path, content: bytes) -> None:
+def write_new(path: Path, content: bytes | Iterable[bytes | memoryview]) -> None:
     """写一个还不存在的文件并落盘；写不成就删去。名字已被占用（包括符号链接）时不写。
 
     Args:
         path: 文件，它的文件夹已经存在。
-        content: 全部字节。
+        content: 全部字节，或者依次给出的各段。
 
     Raises:
         OSError: 写不进去。
@@ -66,9 +66,10 @@ def write_new(path: Path, content: bytes) -> None:
     descriptor = os.open(path, _WRITE, 0o666)
     try:
         try:
-            view = memoryview(content)
-            while view:
-                view = view[os.write(descriptor, view[:CHUNK]) :]
+            for piece in (content,) if isinstance(content, bytes) else content:
+                view = memoryview(piece)
+                while view:
+                    view = view[os.write(descriptor, view[:CHUNK]) :]
             _sync(descriptor)
         finally:
             os.close(descriptor)

@@ -9,12 +9,14 @@
 """
 
 from gptcore.serialization.array_files import ArrayFile
+from gptcore.serialization.array_writing import array_chunks
 from gptcore.serialization.arrays import dump_arrays, parse_arrays
 from gptcore.serialization.folders import (
     FORMAT,
     FORMAT_VERSION,
     LEFTOVER_SECONDS,
     MANIFEST,
+    finish_folder,
     is_leftover,
     is_plain_name,
     load_folder,
@@ -31,8 +33,10 @@ __all__ = [
     "LEFTOVER_SECONDS",
     "MANIFEST",
     "ArrayFile",
+    "array_chunks",
     "dump_arrays",
     "dump_json",
+    "finish_folder",
     "is_leftover",
     "is_plain_name",
     "load_folder",

@@ -12,6 +12,7 @@ $\text{float32} = \text{bfloat16} \ll 16$。
 
 import mmap
 import os
+from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, Self
@@ -148,6 +149,15 @@ class ArrayFile:
                 raise
             raise unreadable(self.path, error) from error
         return result
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """数组在文件里的字节，一段一段的，每段至多 1 MiB。"""
+        entry = self.entries[name]
+        for start in range(entry.begin, entry.end, CHUNK):
+            self._file.seek(start)
+            buffer = np.empty(min(CHUNK, entry.end - start), np.uint8)
+            self._read_into(buffer)
+            yield buffer.tobytes()
 
     def _fill(self, name: str, entry: Entry, view: Array) -> None:
         """把数组的内容填进 `view`，它的各行首尾相接。"""

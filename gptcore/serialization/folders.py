@@ -5,7 +5,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,7 +30,11 @@ MANIFEST_LIMIT = 1 << 20
 """清单最多多少字节；正常的不到 2 KB"""
 
 
-def save_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+Content = bytes | Iterable[bytes | memoryview]
+"""一个文件的内容：全部字节，或者依次给出的各段，例如 `array_chunks` 的结果"""
+
+
+def save_folder(folder: Path, files: Mapping[str, Content]) -> None:
     """把几个文件作为一个整体写进文件夹：要么全是旧的，要么全是新的。
 
     先把每个文件写成 `.名字.编号.new` 并落盘，再用一次改名换上清单 `manifest.json`：这一刻就是提交。清单记着每个文件的
@@ -40,7 +44,7 @@ def save_folder(folder: Path, files: Mapping[str, bytes]) -> None:
 
     Args:
         folder: 文件夹，不存在时建立。
-        files: 名字与内容；名字里不能有路径。
+        files: 名字与内容；名字里不能有路径。内容可以是一段一段的，不必同时都在内存里。
 
     Raises:
         DataError: 写不进去；原来的文件不受影响。
@@ -53,36 +57,83 @@ def save_folder(folder: Path, files: Mapping[str, bytes]) -> None:
         )
     number = os.urandom(8).hex()
     pending = {name: f".{name}.{number}.new" for name in files}
-    entries = {
-        name: {
-            "size": len(content),
-            "sha256": hashlib.sha256(content).hexdigest(),
-            "new": pending[name],
-        }
-        for name, content in files.items()
-    }
-    manifest = dump_json({"format": FORMAT, "version": FORMAT_VERSION, "files": entries})
+    manifest: bytes | None = None
     created: list[Path] = []
     try:
         created = make_folder(folder)
         with locked_folder(folder) as locked:
             _refuse_folders(folder, (*files, MANIFEST))
             _sweep(folder, locked)
-            for name, content in files.items():
-                write_new(folder / pending[name], content)
+            entries = {
+                name: {**_write_new(folder / pending[name], content), "new": pending[name]}
+                for name, content in files.items()
+            }
             sync_folder(folder)
+            manifest = dump_json({"format": FORMAT, "version": FORMAT_VERSION, "files": entries})
             atomic_write(folder / MANIFEST, manifest)
             for name in files:
                 replace(folder / pending[name], folder / name)
             _sweep(folder, locked)
     except BaseException as error:
-        if not _committed(folder, manifest):
+        if manifest is None or not _committed(folder, manifest):
             for path in (*(folder / name for name in pending.values()), *created):
                 with contextlib.suppress(OSError, ValueError):
                     path.rmdir() if path in created else path.unlink()
         if isinstance(error, OSError | ValueError) and not isinstance(error, DataError):
             raise unwritable(folder, error) from error
         raise
+
+
+def _write_new(path: Path, content: Content) -> dict[str, Any]:
+    """写一个新文件，返回它的大小与 SHA-256。"""
+    digest, size = hashlib.sha256(), 0
+
+    def pieces() -> Iterator[bytes | memoryview]:
+        nonlocal size
+        for piece in (content,) if isinstance(content, bytes) else content:
+            digest.update(piece)
+            size += len(piece)
+            yield piece
+
+    write_new(path, pieces())
+    return {"size": size, "sha256": digest.hexdigest()}
+
+
+def finish_folder(folder: Path) -> None:
+    """上一次 `save_folder` 若在提交之后、改名之前中断，把剩下的改名做完；没有中断时什么也不做。
+
+    `load_folder` 不需要它；别的程序（或者直接打开文件的代码）不认得清单，读之前用它。
+
+    Args:
+        folder: 文件夹。
+
+    Raises:
+        DataError: 有剩下的改名，却写不进去，或者清单被改动过。
+    """
+    if not _unfinished(folder):
+        return
+    try:
+        with locked_folder(folder):
+            for name, new in _unfinished(folder).items():
+                replace(folder / new, folder / name)
+            sync_folder(folder)
+    except OSError as error:
+        raise unwritable(folder, error) from error
+
+
+def _unfinished(folder: Path) -> dict[str, str]:
+    """清单提到、还没有改名的文件：正式的名字与现在的名字。"""
+    path = folder / MANIFEST
+    content = read_bytes(path, MANIFEST_LIMIT) if path.is_file() else b""
+    if f'"format": "{FORMAT}"'.encode() not in content:  # 别的程序也有叫这个名字的文件
+        return {}
+    entries = _manifest_entries(folder, content)
+    pending: dict[str, str] = {}
+    for name, entry in entries.items():
+        new: Any = cast("dict[str, Any]", entry).get("new") if isinstance(entry, dict) else None
+        if new and (folder / new).is_file():
+            pending[name] = new
+    return pending
 
 
 def _refuse_folders(folder: Path, names: Iterable[str]) -> None:
