@@ -188,8 +188,10 @@ def pack(items: list[str], width: int) -> list[Text]:
 
 
 def _print(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+    stream: Any = sys.stdout
+    if stream is not None:  # 没有控制台的程序（例如 pythonw）没有标准输出
+        stream.write(line + "\n")
+        stream.flush()
 
 
 def _in_notebook() -> bool:
