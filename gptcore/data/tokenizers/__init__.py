@@ -13,6 +13,7 @@ from gptcore.data.tokenizers.bpe import BPETokenizer
 from gptcore.data.tokenizers.byte_level import ByteLevelDecoder, ByteLevelTokenizer
 from gptcore.data.tokenizers.bytes import ByteTokenizer
 from gptcore.data.tokenizers.chars import BLOCK, CharTokenizer
+from gptcore.data.tokenizers.hugging_face_writing import hugging_face_files
 from gptcore.data.tokenizers.ids import Ids, check_range, integer_ids
 from gptcore.data.tokenizers.loading import TOKENIZERS, load_tokenizer, tokenizer_from_dict
 from gptcore.data.tokenizers.special import AllowedSpecial
@@ -33,6 +34,7 @@ __all__ = [
     "Tokenizer",
     "check_range",
     "describe",
+    "hugging_face_files",
     "integer_ids",
     "load_tokenizer",
     "tokenizer_from_dict",

@@ -9,8 +9,6 @@ import numpy as np
 
 from gptcore.data.tokenizers.ids import Ids
 
-SHORT = 256
-"""不超过这么多字节的片段用直白的算法，更长的用堆"""
 CACHE = 1 << 24
 """缓存的上限，大约是字节数；超过就清空重来"""
 ENTRY = 64
@@ -36,62 +34,54 @@ class Merges:
     def apply(self, ids: list[int]) -> list[int]:
         """反复合并次序最靠前的一对（有几处时最靠左的），直到没有可以合并的。
 
+        `places` 按次序归类各对的位置，堆里是有哪些次序；双向链表跳过已经并入左边的位置。
+        一对词元变了，旧的位置留在 `places` 里，轮到时认出来跳过。n 个字节是 O(n log n)，很长的片段也不怕。
+
         Args:
             ids: 各个字节的编号，会被改动。
 
         Returns:
             词元的编号。
         """
-        return self._short(ids) if len(ids) <= SHORT else self._long(ids)
-
-    def _short(self, ids: list[int]) -> list[int]:
-        """每次在全部相邻对里找最小的：是平方时间，但片段短时 `min` 与 `index` 最快。"""
-        get, results, none = self.ranks.get, self.results, self.none
-        ranks = list(map(get, pairwise(ids), repeat(none)))
-        while ranks:
-            best = min(ranks)
-            if best == none:
-                break
-            i = ranks.index(best)
-            new = ids[i] = results[best]
-            del ids[i + 1], ranks[i]
-            if i:
-                ranks[i - 1] = get((ids[i - 1], new), none)
-            if i < len(ranks):
-                ranks[i] = get((new, ids[i + 1]), none)
-        return ids
-
-    def _long(self, ids: list[int]) -> list[int]:
-        """同样的次序，用堆与双向链表：n 个字节是 O(n log n)。
-
-        堆里的一项是 `次序 × n + 位置`，先比次序，再比位置；一对词元变了，旧的一项留在堆里，取出时认出来丢掉。
-        """
-        n, get, results, none = len(ids), self.ranks.get, self.results, self.none
-        ranks = list(map(get, pairwise(ids), repeat(none)))
-        ranks.append(none)
-        before, after = list(range(-1, n - 1)), list(range(1, n + 1))
-        heap = [rank * n + i for i, rank in enumerate(ranks) if rank < none]
-        heapq.heapify(heap)
-        while heap:
-            rank, i = divmod(heapq.heappop(heap), n)
-            if ranks[i] != rank:
-                continue
-            gone = after[i]
-            new, following = results[rank], after[gone]
-            ids[i], ids[gone], after[i], ranks[gone] = new, -1, following, none
-            ranks[i] = none
-            if following < n:
-                before[following] = i
-                self._push(heap, ranks, i, n, get((new, ids[following]), none))
-            if i:
-                left = before[i]
-                self._push(heap, ranks, left, n, get((ids[left], new), none))
+        get, none = self.ranks.get, self.none
+        ids.append(-1)  # 末尾的哨兵，也是第一个的左边：与谁都不能合并
+        n = len(ids)
+        ranks = [*map(get, pairwise(ids), repeat(none)), none]
+        before, after = list(range(-1, n - 1)), [*range(1, n), n - 1]
+        places: dict[int, list[int]] = {}
+        order: list[int] = []
+        for i, rank in enumerate(ranks):
+            if rank < none:
+                _note(places, order, rank, i)
+        while order:
+            rank = heapq.heappop(order)
+            todo = sorted(places.pop(rank))
+            for k, i in enumerate(todo):
+                if ranks[i] != rank:
+                    continue
+                gone = after[i]
+                left, right = before[i], after[gone]
+                ids[i], ids[gone], ranks[gone] = self.results[rank], -1, none
+                after[i], before[right] = right, i
+                for at in (left, i):
+                    ranks[at] = get((ids[at], ids[after[at]]), none)
+                    if ranks[at] < none:
+                        _note(places, order, ranks[at], at)
+                if ranks[left] < rank or ranks[i] < rank:
+                    # 训练出来的词表不会这样：新词元的合并总在它自己之后；手写的可能
+                    places[rank] = todo[k + 1 :]
+                    heapq.heappush(order, rank)
+                    break
         return [i for i in ids if i >= 0]
 
-    def _push(self, heap: list[int], ranks: list[int], i: int, n: int, rank: int) -> None:
-        ranks[i] = rank
-        if rank < self.none:
-            heapq.heappush(heap, rank * n + i)
+
+def _note(places: dict[int, list[int]], order: list[int], rank: int, i: int) -> None:
+    """记下次序为 `rank` 的一处。"""
+    if rank in places:
+        places[rank].append(i)
+    else:
+        places[rank] = [i]
+        heapq.heappush(order, rank)
 
 
 class PieceCache(dict[str, int]):
