@@ -54,14 +54,16 @@ def in_order(callbacks: Iterable[Callback]) -> list[Callback]:
 class Evaluate(Callback):
     """每隔若干步在测试集上评估一次，并通知各个回调的 `on_evaluation`。
 
-    每次评估的都是同样的窗口，所以先后的损失可以比较。
+    每次评估的都是同样的窗口，所以先后的损失可以比较，差值比损失自己准得多。第 15 章的模型，128 个窗口的损失
+    与整份测试集的相差约 0.04，先后两次的差值约差 0.015；评估它们只花 500 步训练的百分之二，
+    整份测试集则要百分之四十。训练完之后请用 `trainer.evaluate(dataset)` 评估整份测试集。
 
     Args:
         every: 每隔多少步。
-        limit: 至多评估多少个样本，均匀地取自整份测试集；不给时是全部，每次都要算一遍整份测试集。
+        limit: 至多评估多少个样本，均匀地取自整份测试集；`None` 表示全部。
     """
 
-    def __init__(self, every: int = 500, limit: int | None = None) -> None:
+    def __init__(self, every: int = 500, limit: int | None = 128) -> None:
         require_count("Evaluate", "every", every, 1)
         if limit is not None:
             require_count("Evaluate", "limit", limit, 1)
