@@ -195,7 +195,7 @@ def _print(line: str) -> None:
 
 
 def _in_notebook() -> bool:
-    """在 Jupyter 的内核里：IPython 已经导入，而且它背后是一个内核，不是终端。"""
+    """在 Jupyter 里：IPython 已经导入，而且它背后是 Jupyter，不是终端。"""
     ipython: Any = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return getattr(shell, "kernel", None) is not None
