@@ -9,6 +9,7 @@ from gptcore.models.blocks import (
 )
 from gptcore.models.generation import generate_ids
 from gptcore.models.gpt import GPT
+from gptcore.models.huggingface import from_pretrained, load_pretrained, save_pretrained
 from gptcore.models.options import BlockOptions
 from gptcore.models.storage import load_model, save_model
 
@@ -20,7 +21,10 @@ __all__ = [
     "GPTFeedForward",
     "GPTOutput",
     "GPTTransformer",
+    "from_pretrained",
     "generate_ids",
     "load_model",
+    "load_pretrained",
     "save_model",
+    "save_pretrained",
 ]

@@ -1,9 +1,14 @@
 """GPT 模型"""
 
+from __future__ import annotations
+
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from gptcore.data import Tokenizer
 from gptcore.errors import ShapeError
 from gptcore.layers import Layer
 from gptcore.layers.checks import require_flag, require_size, to_tensor
@@ -132,6 +137,51 @@ class GPT(Layer):
             init=init,
             weight=self.embedding.embedding.weight if tied else None,
         )
+
+    @staticmethod
+    def from_pretrained(
+        folder: str | os.PathLike[str],
+        *,
+        dropout: float | None = None,
+        memory_map: bool = True,
+        rng: np.random.Generator | None = None,
+    ) -> GPT:
+        """读入本机的一个 Hugging Face 格式的 GPT-2 文件夹，处于评估模式；不抽随机数，也不用网络。
+
+        同 [`from_pretrained`][gptcore.models.huggingface.from_pretrained]，那里有名字与形状的对照；连同分词器一起读，用
+        [`load_pretrained`][gptcore.models.huggingface.load_pretrained]。
+
+        Args:
+            folder: 文件夹：`config.json`，以及 `model.safetensors`（或者索引与各个分片）。
+            dropout: 随机失活的概率；不给时用文件里的。
+            memory_map: float32 的参数是否直接映射文件，没有第二份；改动写时复制。
+            rng: 以后训练时随机失活用的生成器。
+
+        Raises:
+            DataError: 缺文件，文件损坏，不是 GPT-2，或者有这里没有实现的选项。
+        """
+        from gptcore.models.huggingface import from_pretrained  # 它要用到本类
+
+        return from_pretrained(folder, dropout=dropout, memory_map=memory_map, rng=rng)
+
+    def save_pretrained(
+        self, folder: str | os.PathLike[str], tokenizer: Tokenizer | None = None
+    ) -> Path:
+        """存成 transformers 能读的文件夹，同 [`save_pretrained`][gptcore.models.huggingface.save_pretrained]。
+
+        Args:
+            folder: 文件夹，不存在时建立。
+            tokenizer: 分词器；不给时只存模型。
+
+        Returns:
+            文件夹的路径。
+
+        Raises:
+            DataError: 模型的结构不是 GPT-2 的，例如输出头有偏置；或者写不进去。
+        """
+        from gptcore.models.huggingface import save_pretrained
+
+        return save_pretrained(self, folder, tokenizer)
 
     @property
     def config(self) -> dict[str, Any]:
