@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from typing import Any
 
 from gptcore.errors import DataError, DtypeError
@@ -66,14 +65,16 @@ def well_formed(texts: Iterable[str]) -> Iterator[str]:
         DtypeError: 有一段不是字符串。
     """
     held = ""
-    for text in chain(texts, (None,)):
-        if text is None:
-            text, held = held, ""
-        else:
-            check_text("encode", text)
-            text, held = held + text, ""
-            if text and "\ud800" <= text[-1] <= "\udbff":
-                text, held = text[:-1], text[-1]
-        if not text.isascii() and _SURROGATE.search(text):
-            text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-        yield text
+    for text in texts:
+        check_text("encode", text)
+        text, held = held + text, ""
+        if text and "\ud800" <= text[-1] <= "\udbff":
+            text, held = text[:-1], text[-1]
+        yield _repaired(text)
+    yield _repaired(held)
+
+
+def _repaired(text: str) -> str:
+    if text.isascii() or not _SURROGATE.search(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
