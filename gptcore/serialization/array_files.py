@@ -47,7 +47,7 @@ class ArrayFile:
     Raises:
         DataError: 打不开，不是完整的 safetensors 文件，或者有不能读的类型。
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> from gptcore.serialization import dump_arrays, write_bytes
         >>> with tempfile.TemporaryDirectory() as folder:

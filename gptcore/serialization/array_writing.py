@@ -31,7 +31,7 @@ def array_chunks(
     Raises:
         DataError: 名字或类型不合要求；在给出第一段之前就检查。
 
-    Example:
+    Examples:
         >>> content = b"".join(array_chunks({"w": np.eye(2, dtype=np.float32)}))
         >>> from gptcore.serialization import parse_arrays
         >>> parse_arrays(content, "w")["w"].sum()
