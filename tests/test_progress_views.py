@@ -71,8 +71,9 @@ def test_a_notice_shows_at_once_and_stays() -> None:
 
         def draw(self, done: int, total: int | None, items: list[str]) -> None:
             frames.append(items)
-            if len(frames) == 2:  # 信号在画到一半时到来：下一步再画，不会重入
+            if len(frames) == 2:  # 信号在画到一半时到来：画完再画，不会重入
                 display.notice("再说一次")
+                assert len(frames) == 2
 
     clock, trainer = Clock(), FakeTrainer(100)
     display = ProgressDisplay(view=Spy(), clock=clock)
@@ -80,7 +81,7 @@ def test_a_notice_shows_at_once_and_stays() -> None:
     feed(display, trainer, clock, range(1), 0.01)
     display.notice("正在保存")
     assert frames[0][-1] == "正在保存"
-    feed(display, trainer, clock, range(1, 3), 0.01)
+    feed(display, trainer, clock, range(1, 2), 0.01)
     assert [frame[-1] for frame in frames] == ["正在保存", "正在保存", "再说一次"]
     clock, trainer = Clock(), FakeTrainer(100)
     display, written = lines_of(trainer, clock)

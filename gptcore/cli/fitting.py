@@ -29,8 +29,10 @@ from gptcore.training import (
 )
 from gptcore.training.checkpoints import find_checkpoints
 
-EVALUATED = 8192
-"""训练途中每次评估至多多少个字符：每 500 步一次，只占百分之几的时间"""
+EVALUATED = 32
+"""训练途中一次评估的窗口数，是一步的多少倍：每 500 步评估一次，约占百分之二的时间"""
+FEWEST = 64
+"""训练途中一次评估至少多少个窗口"""
 
 OPTIONS = "相应的选项是 --lr、--warmup-steps、--weight-decay 与 --clip"
 """训练发散时改什么；学习率太大、升温太短、衰减太强、没有裁剪都会这样"""
@@ -122,6 +124,7 @@ def fit(
         NonFiniteError: 损失、梯度或参数里有 NaN 或无穷。
     """
     settings = run.settings
+    windows = settings.batch_size * settings.accumulate
     display = open_display(terminal)
     checkpoints = Checkpoints(
         folder.checkpoints, settings.save_every, settings.keep, lambda: display.notice(WAIT)
@@ -129,7 +132,7 @@ def fit(
     callbacks = [
         display,
         MetricsFile(folder.metrics),
-        _Evaluate(settings.eval_every, max(1, EVALUATED // settings.context_size)),
+        _Evaluate(settings.eval_every, max(FEWEST, EVALUATED * windows)),
         *([EarlyStopping(settings.patience)] if settings.patience else []),
         checkpoints,
         _SaveWhenUnseen(display, checkpoints),

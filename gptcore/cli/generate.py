@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from gptcore.cli.failures import plain
-from gptcore.cli.streams import visible
+from gptcore.cli.folders import find_model
+from gptcore.cli.streams import complain, visible
 from gptcore.cli.usage import UsageError
 from gptcore.data import Tokenizer
 from gptcore.errors import DataError
@@ -26,7 +27,7 @@ def run_generate(
     """读模型，写出提示与续写；每个字符一生成就显示。
 
     Args:
-        folder: 模型文件夹。
+        folder: 模型文件夹，一次训练，或者它的一个检查点。
         prompt: 提示；不给时从新的一行开始，提示本身不显示。
         length: 续写多少个字符。
         temperature: 温度；0 表示总取分数最高的。
@@ -36,7 +37,10 @@ def run_generate(
     Raises:
         UsageError: 文件夹不是模型，提示为空，或者里面有模型不认识的字符。
     """
-    model, tokenizer = load_model(folder)
+    place = find_model(folder)
+    if place != folder:
+        complain(f"{folder} 里的训练还没有做完，用的是最新的检查点 {place}", prefix="提醒：")
+    model, tokenizer = load_model(place)
     prompt = None if prompt is None else as_utf8(prompt)
     ids = _encode(tokenizer, prompt)
     rng = np.random.default_rng(seed)

@@ -6,11 +6,14 @@ from typing import Any, cast
 
 from rich.table import Table
 
-from gptcore.cli.folders import RECORD, read_record
+from gptcore.cli.folders import CHECKPOINTS, RECORD, find_model, read_record, run_around
+from gptcore.cli.runs import find_run, read_state
 from gptcore.cli.streams import visible
 from gptcore.cli.terminal import Terminal
 from gptcore.layers import Layer
 from gptcore.models import GPT, load_model
+from gptcore.serialization import MANIFEST
+from gptcore.training.checkpoints import MOMENTS, STATE, find_checkpoints, is_checkpoint
 
 LABELS = {
     "vocab_size": "词表大小",
@@ -28,8 +31,14 @@ LABELS = {
     "init": "初始化",
     "corpus": "语料",
     "batch_size": "批大小",
+    "accumulate": "几批更新一次",
     "steps": "步数",
-    "lr": "学习率",
+    "stopped": "提前停止",
+    "lr": "最高的学习率",
+    "schedule": "学习率调度",
+    "weight_decay": "权重衰减",
+    "clip": "梯度范数的上限",
+    "shuffle": "打乱",
     "seed": "种子",
     "threads": "BLAS 线程数",
     "loss": "留出文本上的损失（奈特/字符）",
@@ -43,27 +52,33 @@ def run_info(folder: Path, terminal: Terminal) -> None:
     """写出设置、参数的个数、文件的大小与训练记录。
 
     Args:
-        folder: 模型文件夹。
+        folder: 模型文件夹，一次训练，或者它的一个检查点。
         terminal: 终端。
 
     Raises:
         UsageError: 不是模型文件夹。
         DataError: 文件损坏。
     """
-    model, tokenizer = load_model(folder)
+    place = find_model(folder)
+    model, tokenizer = load_model(place)
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column()
     table.add_column(justify="right")
     _section(table, "模型", {LABELS.get(k, k): _shown(v) for k, v in model.config.items()})
     _section(table, "参数", {name: f"{n:,}" for name, n in _parameters(model).items()})
-    files = ("model.safetensors", "config.json", "tokenizer.json", RECORD)
-    sizes = {n: _size((folder / n).stat().st_size) for n in files if (folder / n).is_file()}
+    files = ("model.safetensors", "config.json", "tokenizer.json", RECORD, MOMENTS, STATE)
+    sizes = {n: _size((place / n).stat().st_size) for n in files if (place / n).is_file()}
     _section(table, "文件", sizes)
     _section(table, "分词器", {"种类": tokenizer.kind, "词元": f"{tokenizer.vocab_size:,}"})
-    history = _history(folder, model.config)
-    if history:
-        _section(table, "训练", history)
-    terminal.say(f"{folder}")
+    for title, rows in (
+        ("训练", _history(place, model.config)),
+        ("训练到哪里", _progress(folder, place)),
+    ):
+        if rows:
+            _section(table, title, rows)
+    terminal.say(f"{place}")
+    if place != folder:
+        terminal.say(f"{folder} 里的训练还没有做完，这是最新的检查点")
     terminal.say(table)
 
 
@@ -80,22 +95,45 @@ def _parameters(model: GPT) -> dict[str, int]:
 
 
 def _history(folder: Path, config: dict[str, Any]) -> dict[str, str]:
-    """训练记录里认得的几项；没有记录，或被人改过，就少写几行。"""
+    """训练的设置与结果里认得的几项；没有记录，或被人改过，就少写几行。"""
     record = read_record(folder)
-    items: dict[str, Any] = {}
+    run = find_run(folder)
+    items: dict[str, Any] = run.settings.to_dict() | {"steps": run.steps} if run else {}
     for part in ("settings", "result"):
         value = record.get(part)
         if isinstance(value, dict):
             items.update(cast("dict[str, Any]", value))
     if not items:
         return {}
-    saved = (folder / RECORD).stat().st_mtime
+    saved = (folder / MANIFEST).stat().st_mtime
     shown = {
         label: _shown(items[key])
         for key, label in LABELS.items()
         if items.get(key) is not None and key not in config
     }
     return {**shown, "保存于": time.strftime("%Y-%m-%d %H:%M", time.localtime(saved))}
+
+
+def _progress(folder: Path, place: Path) -> dict[str, str]:
+    """一次训练（或一个检查点）走到哪里：步数、评估；不是训练的文件夹时是空的。"""
+    run, around = find_run(folder), run_around(place)
+    found = find_checkpoints((around or folder) / CHECKPOINTS)
+    checkpoint = place if is_checkpoint(place) else (found or [None])[-1]
+    if checkpoint is None:
+        return {}
+    state = read_state(checkpoint)
+    rows = {
+        "做完的步数": f"{state.step:,}" + (f" / {run.steps:,}" if run else ""),
+        "完整的轮数": f"{state.epoch:,}",
+        "跳过的步": f"{state.skipped:,}",
+        "评估的次数": f"{len(state.evaluations):,}",
+    }
+    if state.best:
+        rows["最近一次评估"] = "第 {:,} 步，{:.4f}".format(*state.evaluations[-1])
+        rows["最低的一次"] = "第 {:,} 步，{:.4f}".format(*state.best)
+    for path in () if run_around(folder) else found:
+        rows[f"检查点 {path.name}"] = _size(sum(p.stat().st_size for p in path.iterdir()))
+    return rows
 
 
 def _section(table: Table, title: str, rows: dict[str, str]) -> None:

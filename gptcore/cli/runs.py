@@ -32,12 +32,14 @@ from gptcore.serialization import (
     MANIFEST,
     dump_json,
     is_leftover,
+    load_folder,
     parse_json,
     read_bytes,
     write_bytes,
 )
-from gptcore.training import GPTTrainer
-from gptcore.training.checkpoints import BEST, find_checkpoints, step_of
+from gptcore.training import GPTTrainer, RunState
+from gptcore.training.checkpoints import BEST, STATE, find_checkpoints, step_of
+from gptcore.training.matching import parse_state
 
 FORMAT, VERSION = "gptcore-run", 1
 HINTED = (GptcoreError, OSError, MemoryError)
@@ -110,6 +112,16 @@ def find_run(folder: Path) -> Run | None:
         except DataError:
             continue
     return None
+
+
+def read_state(checkpoint: Path) -> RunState:
+    """一个检查点的训练状态。
+
+    Raises:
+        DataError: 读不出来。
+    """
+    content = load_folder(checkpoint, [STATE])[STATE]
+    return RunState.from_dict(parse_state(parse_json(content, checkpoint / STATE), STATE)["run"])
 
 
 def saved_steps(folder: Path) -> list[int]:

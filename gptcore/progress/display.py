@@ -60,7 +60,7 @@ class ProgressDisplay(Callback):
         self._meter: Meter | None = None
         self._view: View | None = None
         self._notice = ""
-        self._busy = False
+        self._pending = self._busy = False
         self._drawn = -1
         self._shown = 0.0
 
@@ -73,7 +73,8 @@ class ProgressDisplay(Callback):
         """选定显示在哪里。"""
         total = trainer.total_steps if self._steps is None else self._steps
         self._meter = Meter(total, self._unit, self._clock, trainer.state)
-        self._notice, self._busy, self._drawn, self.error = "", False, -1, None
+        self._notice, self._drawn, self.error = "", -1, None
+        self._pending = self._busy = False
         self._shown = self._clock()
         with self._guarded():
             self._view = self._given or open_view()
@@ -116,14 +117,9 @@ class ProgressDisplay(Callback):
         Args:
             text: 例如“正在保存……”。
         """
-        self._notice = text
-        if self._busy or self._view is None:  # 正画到一半，下一步再画
-            return
-        if self._view.live:
-            self._draw(self._clock())
-        else:
-            with self._guarded():
-                self._view.say(text)
+        self._notice, self._pending = text, True
+        if not self._busy:  # 信号在画到一半时到来，画完再说
+            self._show_notice()
 
     @contextmanager
     def paused(self) -> Generator[None]:
@@ -131,6 +127,16 @@ class ProgressDisplay(Callback):
         yield
         if self._meter is not None:
             self._meter.resume()
+
+    def _show_notice(self) -> None:
+        self._pending = False
+        if self._view is None:
+            return
+        if self._view.live:
+            self._draw(self._clock())
+        else:
+            with self._guarded():
+                self._view.say(self._notice)
 
     def _due(self, now: float) -> bool:
         meter, view = self._meter, self._view
@@ -170,3 +176,5 @@ class ProgressDisplay(Callback):
                 warnings.warn(f"进度显示出错，不再显示：{error!r}", stacklevel=2)
         finally:
             self._busy = False
+        if self._pending:
+            self._show_notice()
