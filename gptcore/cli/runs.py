@@ -176,7 +176,7 @@ def merge(run: Run, given: TrainSettings, chosen: Collection[str]) -> Run:
     """
     before = run.settings
     conflicts = [
-        f"{option_of(name)} 原来是 {_shown(name, before)}，现在是 {_shown(name, given)}"
+        f"{option_of(name)} 原来{_shown(name, before)}，现在{_shown(name, given)}"
         for name in sorted(chosen)
         if name not in (*FREE, "steps", "epochs") and not _same(name, before, given)
     ]
@@ -239,7 +239,7 @@ def _shown(name: str, settings: TrainSettings) -> str:
         return "打乱" if value else "不打乱"
     if value is None or isinstance(value, bool):
         return "给了" if value else "没有给"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"是 {value:g}" if isinstance(value, float) else f"是 {value}"
 
 
 def finished(folder: Path, run: Run) -> dict[str, Any] | None:
