@@ -85,6 +85,11 @@ class AdamWOptimizer(Optimizer):
             )
             bucket.scatter(theta)
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        r"""不随训练改变的设置：各组的权重衰减，另有 $\beta_1,\beta_2$ 与 $\varepsilon$。"""
+        return super().settings | {"betas": list(self.betas), "eps": self.eps}
+
     def state_arrays(self) -> dict[str, Array]:
         """学习率、步数与各个参数的两个矩；矩的形状与类型就是参数的。"""
         self._follow_parameters()

@@ -86,6 +86,14 @@ class Optimizer(ABC):
     def step(self) -> None:
         """按当前梯度更新一次参数。"""
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """不随训练改变的设置，可以写成 JSON；接着训练时用来核对。"""
+        return {
+            "optimizer": type(self).__name__,
+            "weight_decay": [float(g.weight_decay) for g in self.groups],
+        }
+
     def state_arrays(self) -> dict[str, Array]:
         """随训练改变的数组本身，不是副本。
 

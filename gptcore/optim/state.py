@@ -9,6 +9,9 @@ from gptcore.errors import ArgumentError, DtypeError, ShapeError
 from gptcore.kernels.array import Array
 from gptcore.kernels.convert import brief
 
+LISTED = 10
+"""错误消息里最多列出几处"""
+
 
 def require_state(operation: str, state: Any, own: Mapping[str, Array]) -> dict[str, Array]:
     """检查给出的状态与优化器自己的是否处处相符。
@@ -35,7 +38,8 @@ def require_state(operation: str, state: Any, own: Mapping[str, Array]) -> dict[
     shapes: list[str] = []
     dtypes: list[str] = []
     arrays: dict[str, Array] = {}
-    for name, item in given.items():
+    for name in [*(n for n in own if n in given), *(n for n in given if n not in own)]:
+        item = given[name]
         if not isinstance(item, np.ndarray | np.generic):
             dtypes.append(f"{name} 不是数组，是 {type(item).__name__}")
             continue
@@ -51,7 +55,8 @@ def require_state(operation: str, state: Any, own: Mapping[str, Array]) -> dict[
         kind = ShapeError if shapes else DtypeError
         raise kind(
             f"{operation}：优化器的状态对不上，请检查优化器、参数的顺序与类型是否与保存时相同：\n  "
-            + "\n  ".join(problems)
+            + "\n  ".join(problems[:LISTED])
+            + (f"\n  ……共 {len(problems)} 处" if len(problems) > LISTED else "")
         )
     _require_settings(operation, arrays)
     return arrays

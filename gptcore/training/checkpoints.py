@@ -5,7 +5,8 @@
 - `model.safetensors`、`config.json`、`tokenizer.json`：与 [`save_model`][gptcore.models.storage.save_model] 相同，
   所以检查点也是模型文件夹，可以直接 `load_model`；
 - `training_state.safetensors`：优化器的矩；
-- `training_state.json`：步数、轮数、数据取到哪里、各个随机数生成器的状态、评估的历史、环境；
+- `training_state.json`：步数、轮数、数据取到哪里、各个随机数生成器的状态、评估的历史、
+  设置与环境；
 - `manifest.json`：以上各文件的 SHA-256。它出现的那一刻检查点才算存在，对不上的绝不读入。
 
 没有 pickle。保存不抽取随机数，所以存不存、存几次，都不改变训练的结果。
@@ -85,6 +86,7 @@ def save_checkpoint(trainer: Trainer, folder: Path) -> None:
         "run": trainer.state.to_dict(),
         "data": trainer.data_record,
         "accumulation_steps": trainer.accumulation_steps,
+        "settings": _settings(trainer),
         "generators": {
             "default": default_generator_state(),
             **{name: generator_state(rng) for name, rng in _generators(trainer)},
@@ -124,7 +126,7 @@ def load_checkpoint(trainer: Trainer, folder: Path) -> RunState:
         require_weights(weights, trainer.model)
         require_state("resume", moments, trainer.optimizer.state_arrays())
         require_generators(state["generators"], generators)
-        report_changes(folder, state["environment"])
+        report_changes(folder, state["environment"], state["settings"], _settings(trainer))
         _restore(trainer, weights, moments, generators, state["generators"])
     except GptcoreError as error:
         error.add_note(f"检查点 {folder}")
@@ -304,6 +306,11 @@ def _model_files(trainer: Trainer) -> dict[str, bytes]:
     if isinstance(tokenizer, Tokenizer):
         files[TOKENIZER] = dump_json(tokenizer.to_dict())
     return files
+
+
+def _settings(trainer: Trainer) -> dict[str, Any]:
+    """优化器与裁剪的设置；可以改，改了要说出来。"""
+    return {"max_norm": trainer.max_norm, **trainer.optimizer.settings}
 
 
 def _generators(trainer: Trainer) -> Iterator[tuple[str, np.random.Generator]]:

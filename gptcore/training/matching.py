@@ -15,7 +15,7 @@ from gptcore.models import GPT
 from gptcore.random import set_generator_state
 from gptcore.training.environment import changes, environment
 
-KEYS = {"run", "data", "accumulation_steps", "generators", "environment"}
+KEYS = {"run", "data", "accumulation_steps", "settings", "generators", "environment"}
 LISTED = 10
 """错误消息里最多列出几处"""
 
@@ -103,9 +103,18 @@ def require_generators(
         set_generator_state(np.random.Generator(trial(0)), saved[name])
 
 
-def report_changes(folder: Path, saved: Any) -> None:
-    """环境变了就警告。"""
-    if different := changes(saved, environment()):
+def report_changes(
+    folder: Path, environment_before: Any, settings_before: Any, settings: dict[str, Any]
+) -> None:
+    """环境或优化器的设置变了就警告：可以接着训练，但与不中断的那一次不再相同。"""
+    different = changes(environment_before, environment())
+    before = cast("dict[str, Any]", settings_before if isinstance(settings_before, dict) else {})
+    different += [
+        f"{key} 由 {brief(before.get(key))} 变成 {value}"
+        for key, value in settings.items()
+        if before.get(key) != value
+    ]
+    if different:
         warnings.warn(
             f"从 {folder} 接着训练：{'；'.join(different)}。训练可以继续，"
             "但结果不再与不中断的那一次逐位相同",

@@ -244,10 +244,14 @@ def test_a_signal_after_periodic_saves_still_saves(tmp_path: Path) -> None:
     """平时保存之后，仍在留意信号。"""
     dataset, folder = chars(tmp_path), tmp_path / "run"
     checkpoints = Checkpoints(folder, every=2, keep=9)
-    with pytest.raises(KeyboardInterrupt):
+
+    def interrupted_run() -> None:
         for report in gpt_trainer(dataset).steps(dataset, 9, callbacks=[checkpoints]):
             if report.step == 4:
                 signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_run()
     assert [int(p.name[5:]) for p in sorted(folder.iterdir())] == [2, 4, 6]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 

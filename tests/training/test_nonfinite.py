@@ -54,7 +54,9 @@ def test_names_the_first_activation_when_parameters_are_finite(tmp_path: Path) -
     dataset = chars(tmp_path)
     trainer = gpt_trainer(dataset)
     name = "transformers.0.feed_forward.output.weight"
-    with pytest.raises(NonFiniteError, match=r"transformers\.0\.feed_forward.*）的输出.*都是有限的"):
+    with pytest.raises(
+        NonFiniteError, match=r"transformers\.0\.feed_forward.*）的输出.*都是有限的"
+    ):
         list(trainer.steps(dataset, 10, callbacks=[Poison(2, name, 3e38)]))
     assert all("forward" not in vars(layer) for layer in trainer.model.sublayers())
 

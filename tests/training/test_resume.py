@@ -266,6 +266,16 @@ def test_changed_environment_is_reported(saved: Any) -> None:
         gpt_trainer(dataset).resume(folder / "step-00000004")
 
 
+def test_changed_settings_are_reported(saved: Any) -> None:
+    folder, dataset = saved
+    trainer = gpt_trainer(dataset, max_norm=0.5)
+    trainer.optimizer.groups[0].weight_decay = 0.2
+    with pytest.warns(
+        UserWarning, match=r"max_norm 由 1\.0 变成 0\.5；weight_decay 由 \[0\.1, 0\.0\]"
+    ):
+        trainer.resume(folder)
+
+
 def test_early_stopping_counts_across_a_resume(tmp_path: Path) -> None:
     dataset = chars(tmp_path)
     trainer = gpt_trainer(dataset, lr=0.0)  # 学习率 0：损失不变，永远没有进步
