@@ -55,12 +55,12 @@ def save_pretrained(
             f"save_pretrained：folder 得到 {type(folder).__name__}，它必须是文件夹的路径（str 或 Path）"
         ) from None
     require_rebuildable("save_pretrained", model)
+    config = dump_settings(model, end_of_text(tokenizer))
     if tokenizer is not None and tokenizer.vocab_size > model.vocab_size:
         raise DataError(
             f"save_pretrained：词表有 {tokenizer.vocab_size} 个词元，模型只有 {model.vocab_size} 个；"
             "请给出训练时用的分词器"
         )
-    ends = {"bos_token_id": end_of_text(tokenizer), "eos_token_id": end_of_text(tokenizer)}
     if not REPLACES_MAPPED:
         _unmap(model)
     tensors = dict(model.named_parameters())
@@ -68,11 +68,10 @@ def save_pretrained(
         pair.full: tensors[pair.ours].data.T if pair.transposed else tensors[pair.ours].data
         for pair in pairs(model.config, model.config["tied"])
     }
+    ends = {k: config[k] for k in ("bos_token_id", "eos_token_id") if config[k] is not None}
     files: dict[str, Any] = {
-        "config.json": dump_json(dump_settings(model, end_of_text(tokenizer))),
-        "generation_config.json": dump_json(
-            {"_from_model_config": True, **{k: v for k, v in ends.items() if v is not None}}
-        ),
+        "config.json": dump_json(config),
+        "generation_config.json": dump_json({"_from_model_config": True, **ends}),
         WEIGHTS: array_chunks(arrays, {"format": "pt"}),
     }
     if tokenizer is not None:

@@ -93,9 +93,11 @@ def _require_gpt2(fields: dict[str, Any], path: Path) -> None:
     """
     if "model_type" not in fields and "context_size" in fields:
         raise DataError(f"{path} 是 gptcore 自己的模型文件夹里的；请用 load_model 读入")
-    if fields.get("model_type") != "gpt2":
+    if "model_type" not in fields:
         remedy = '确实是 GPT-2 时，请在文件里写上 "model_type": "gpt2"'
-        _refuse(path, "model_type", fields.get("model_type"), f'这里只读 "gpt2"；{remedy}')
+        raise DataError(f"{path} 里没有 model_type，不知道是什么模型；{remedy}")
+    if fields["model_type"] != "gpt2":
+        _refuse(path, "model_type", fields["model_type"], '这里只读 "gpt2"')
     names = fields.get("architectures")
     if names and not (isinstance(names, list) and any(n in ARCHITECTURES for n in names)):  # pyright: ignore[reportUnknownVariableType]
         _refuse(path, "architectures", names, f"可以是 {'、'.join(ARCHITECTURES)}")
@@ -104,9 +106,9 @@ def _require_gpt2(fields: dict[str, Any], path: Path) -> None:
         _refuse(path, "activation_function", function, f"激活函数可以是 {'、'.join(GELU)}")
     for name, (value, reason) in FIXED.items():
         found = fields.get(name, value)
-        if found is None:  # transformers 把 null 当作假
-            found = False if isinstance(value, bool) else value
-        if type(found) is not type(value) or found != value:
+        null = False if isinstance(value, bool) else value  # transformers 把 null 当作假
+        given = null if found is None else found
+        if type(given) is not type(value) or given != value:
             _refuse(path, name, found, f"这里总是 {value}：{reason}")
     for name, value in fields.items():
         if value is not None and (name in ABSENT or name.startswith("rope")):
@@ -150,8 +152,7 @@ def _number(fields: dict[str, Any], path: Path, name: str, default: float) -> fl
 
 
 def _refuse(path: Path, name: str, value: Any, reason: str) -> NoReturn:
-    shown = "没有写出" if value is None else f"是 {brief(value)}"
-    raise DataError(f"{path} 里的 {name} {shown}，与 gptcore 的 GPT 不同：{reason}")
+    raise DataError(f"{path} 里的 {name} 是 {brief(value)}，与 gptcore 的 GPT 不同：{reason}")
 
 
 def dump_settings(model: GPT, end_of_text: int | None) -> dict[str, Any]:
