@@ -43,7 +43,9 @@ from gptcore.models import (
     GPTTransformer,
     generate_ids,
     load_model,
+    load_pretrained,
     save_model,
+    save_pretrained,
 )
 from gptcore.optim import (
     AdamWOptimizer,
@@ -131,6 +133,8 @@ __all__ = [
     "is_grad_enabled",
     "load_corpus",
     "load_model",
+    "load_pretrained",
     "no_grad",
     "save_model",
+    "save_pretrained",
 ]
