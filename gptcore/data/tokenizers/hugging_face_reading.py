@@ -45,13 +45,13 @@ def parse_tokenizer_json(data: Any) -> dict[str, Any]:
     content = _mapping(data, NAME)
     if content.get("version") not in (None, "1.0"):
         _refuse("version", content["version"], "1.0")
+    model = _mapping(content.get("model"), "model")
+    _check_model(model)
     if content.get("normalizer") is not None:
         _refuse("normalizer", content["normalizer"], "null（不改动文字）")
     _check_decoder(content.get("decoder"))
     _check_post_processor(content.get("post_processor"))
     add_prefix_space, split = _pre_tokenizer(content.get("pre_tokenizer"))
-    model = _mapping(content.get("model"), "model")
-    _check_model(model)
     vocab = _vocab(model.get("vocab"), "model.vocab")
     merges = [
         _merge(merge, f"model.merges[{i}]")
