@@ -42,7 +42,7 @@ def test_versions_name_the_place() -> None:
 
 
 def test_a_stale_installation_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gptcore, "__version__", "9.9.9")
+    monkeypatch.setattr(environment, "__version__", "9.9.9")
     result = environment.gptcore_version()
     assert result.status is Status.WARNING
     assert "9.9.9" in result.explanation

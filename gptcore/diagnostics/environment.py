@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 
 from gptcore.diagnostics.results import CheckResult, check, failure, ok, warning
+from gptcore.version import __version__
 
 REQUIRED = ("safetensors", "threadpoolctl", "pooch", "typer", "rich")
 """NumPy 以外必需的库；名字也是导入时的名字"""
@@ -21,17 +22,15 @@ OPTIONAL = {"matplotlib": "画图用，安装：pip install matplotlib"}
 @check("gptcore")
 def gptcore_version() -> CheckResult:
     """版本，装在哪里；导入的与安装的是不是同一个版本。"""
-    import gptcore
-
-    version, folder = gptcore.__version__, Path(gptcore.__file__).parent
+    folder = Path(__file__).parents[1]
     installed = installed_version("gptcore")
-    if installed not in (None, version):
+    if installed not in (None, __version__):
         return warning(
-            f"{version}，在 {folder}",
-            f"pip 登记的版本是 {installed}，导入的是 {version}：同时有两份，或者更新之后没有重新安装",
+            f"{__version__}，在 {folder}",
+            f"pip 登记的版本是 {installed}，导入的是 {__version__}：同时有两份，或者更新之后没有重新安装",
             "在同一个文件夹里重新安装：pip install -e . 或 pip install .",
         )
-    return ok(f"{version}，在 {folder}")
+    return ok(f"{__version__}，在 {folder}")
 
 
 @check("Python")

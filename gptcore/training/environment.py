@@ -6,12 +6,11 @@ from typing import Any, cast
 import numpy as np
 
 from gptcore.threads import blas_info
+from gptcore.version import __version__
 
 
 def environment() -> dict[str, Any]:
     """版本、处理器与 BLAS；写进检查点与训练记录。"""
-    from gptcore import __version__
-
     return {
         "gptcore": __version__,
         "python": platform.python_version(),
