@@ -63,7 +63,7 @@ print(f"前四个小批各有 {counts} 个计入损失的标签，共 {sum(count
 def make_model(vocab_size, context_size=CONTEXT):
     """初值总是相同的小 GPT"""
     rng = np.random.default_rng(0)
-    return GPT(vocab_size, context_size, embedding_size=32, heads=4, blocks=2, rng=rng)
+    return GPT(vocab_size, context_size, 32, heads=4, blocks=2, rng=rng)
 
 
 def gradient(model):
@@ -95,12 +95,11 @@ def mean_of_means():
 
 
 large, large_loss = one_step(8, 1)
-cases = {"1 × 8": (large, large_loss), "4 × 2": one_step(2, 4), "各批平均": mean_of_means()}
+cases = {"1 × 8": (large, large_loss), "4 × 2": one_step(2, 4), "平均的平均": mean_of_means()}
 for name, (vector, loss) in cases.items():
     error = np.linalg.norm(vector - large) / np.linalg.norm(large)
-    print(
-        f"{name:5}  损失 {loss:.4f}，梯度与一大批的相对误差{'小于 1e-6' if error < 1e-6 else f' {error:.3f}'}"
-    )
+    shown = "< 1e-6" if error < 1e-6 else f"{error:.3f}"
+    print(f"{name}：损失 {loss:.4f}，梯度的相对误差 {shown}")
 
 # %%
 # 标签个数都相同时，两种写法没有区别，所以这个错误平时看不出来。
@@ -122,7 +121,8 @@ def curve(batch_size, accumulation_steps, steps=120):
 
 curves = {"1 × 16": curve(16, 1), "4 × 4": curve(4, 4), "1 × 4": curve(4, 1)}
 gap = np.abs(curves["1 × 16"] - curves["4 × 4"])
-print(f"1 × 16 与 4 × 4 的损失至多相差{'不到 0.0001' if gap.max() < 1e-4 else f' {gap.max():.4f}'}")
+shown = "< 0.0001" if gap.max() < 1e-4 else f"{gap.max():.4f}"
+print(f"1 × 16 与 4 × 4，各步的损失相差 {shown}")
 
 fig, ax = plt.subplots(figsize=(5, 3.2), layout="constrained")
 ax.plot(curves["1 × 4"], color="0.75", linewidth=0.9, label="1 × 4")

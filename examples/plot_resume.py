@@ -48,13 +48,14 @@ def make_trainer(seed=0):
 
 def train(trainer, callbacks=()):
     """训练到第 STEPS 步，返回做过的各步与损失"""
-    reports = trainer.steps(dataset, STEPS, schedule, shuffle=True, callbacks=callbacks)
-    return np.array([(report.step, report.loss) for report in reports])
+    steps = trainer.steps(dataset, STEPS, schedule, shuffle=True, callbacks=callbacks)
+    return np.array([(report.step, report.loss) for report in steps])
 
 
 whole = make_trainer()
 undisturbed = train(whole)
-print(f"不间断：{len(undisturbed)} 步，最后 20 步的平均损失 {undisturbed[-20:, 1].mean():.3f}")
+last = undisturbed[-20:, 1].mean()
+print(f"不间断：{len(undisturbed)} 步，最后 20 步的平均损失 {last:.3f}")
 
 # %%
 # ## 中断的一次
@@ -66,15 +67,17 @@ temporary = tempfile.TemporaryDirectory()
 folder = Path(temporary.name)
 interrupted, first = make_trainer(), []
 callbacks = [Checkpoints(folder, every=50, keep=9)]
+steps = interrupted.steps(dataset, STEPS, schedule, shuffle=True, callbacks=callbacks)
 try:
-    for report in interrupted.steps(dataset, STEPS, schedule, shuffle=True, callbacks=callbacks):
+    for report in steps:
         first.append((report.step, report.loss))
         if len(first) == STOP:
             signal.raise_signal(signal.SIGINT)
 except KeyboardInterrupt:
-    print(f"收到 Ctrl-C，做完 {interrupted.state.step} 步，存在 {interrupted.checkpoint.name}")
+    saved = interrupted.checkpoint
+    print(f"收到 Ctrl-C，做完 {interrupted.state.step} 步，存在 {saved.name}")
 print("检查点里有：")
-for path in sorted(interrupted.checkpoint.iterdir()):
+for path in sorted(saved.iterdir()):
     print(f"  {path.name}")
 
 # %%
@@ -92,13 +95,14 @@ second = train(resumed, callbacks)
 
 def identical(a, b):
     """两个训练器的参数与优化器的状态是不是一位不差"""
-    pairs = [(a.model.state_dict(), b.model.state_dict())]
-    pairs += [(a.optimizer.state_dict(), b.optimizer.state_dict())]
-    return all(x[name].tobytes() == y[name].tobytes() for x, y in pairs for name in x)
+    ours = {**a.model.state_dict(), **a.optimizer.state_dict()}
+    theirs = {**b.model.state_dict(), **b.optimizer.state_dict()}
+    return all(ours[name].tobytes() == theirs[name].tobytes() for name in ours)
 
 
 later = undisturbed[start:]
-print(f"接着做的 {len(second)} 步，损失与不间断的相同：{np.array_equal(second, later)}")
+same = np.array_equal(second, later)
+print(f"接着做的 {len(second)} 步，损失与不间断的相同：{same}")
 print(f"最后的参数与优化器的状态逐位相同：{identical(whole, resumed)}")
 
 # %%
@@ -111,7 +115,7 @@ print(f"最后的参数与优化器的状态逐位相同：{identical(whole, res
 def only_weights():
     """参数取自检查点，其余都是新的"""
     trainer = make_trainer()
-    model, _ = load_model(interrupted.checkpoint)
+    model, _ = load_model(saved)
     trainer.model.load_state_dict(model.state_dict())
     return trainer
 
