@@ -1,140 +1,26 @@
-"""用 NumPy 从零写成的 GPT：张量与自动求导、层、损失、优化器、数据与模型"""
+"""用 NumPy 从零写成的 GPT：张量与自动求导、层、损失、优化器、数据与模型
 
-from gptcore.data import (
-    CharDataset,
-    CharTokenizer,
-    Dataset,
-    NextCharDataset,
-    corpus_path,
-    load_corpus,
-)
-from gptcore.errors import (
-    ArgumentError,
-    DataError,
-    DtypeError,
-    GptcoreError,
-    GraphError,
-    NonFiniteError,
-    RangeError,
-    ShapeError,
-)
-from gptcore.layers import (
-    GELU,
-    Composite,
-    Dropout,
-    Embedding,
-    Layer,
-    LayerNorm,
-    Linear,
-    MeanPool,
-    ReLU,
-    RMSNorm,
-    Sequential,
-    Softmax,
-    Tril,
-)
-from gptcore.losses import GPTLoss, Loss, MSELoss
-from gptcore.models import (
-    GPT,
-    GPTAttention,
-    GPTEmbedding,
-    GPTFeedForward,
-    GPTOutput,
-    GPTTransformer,
-    generate_ids,
-    load_model,
-    load_pretrained,
-    save_model,
-    save_pretrained,
-)
-from gptcore.optim import (
-    AdamWOptimizer,
-    ConstantScheduler,
-    LinearScheduler,
-    Optimizer,
-    SGDOptimizer,
-    WarmupCosineScheduler,
-)
-from gptcore.progress import ProgressDisplay
-from gptcore.random import default_rng
-from gptcore.tensor import DTYPE, Tensor, is_grad_enabled, no_grad
-from gptcore.threads import blas_threads
-from gptcore.training import (
-    Callback,
-    Checkpoints,
-    EarlyStopping,
-    Evaluate,
-    Evaluation,
-    GPTTrainer,
-    MetricsFile,
-    StepReport,
-    Trainer,
-)
+公开的名字都在 `gptcore/api.py` 里，第一次用到时才加载：命令行因此在导入 NumPy 之前就能处理 Ctrl-C。
+"""
 
-__version__ = "0.1.0"
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "DTYPE",
-    "GELU",
-    "GPT",
-    "AdamWOptimizer",
-    "ArgumentError",
-    "Callback",
-    "CharDataset",
-    "CharTokenizer",
-    "Checkpoints",
-    "Composite",
-    "ConstantScheduler",
-    "DataError",
-    "Dataset",
-    "Dropout",
-    "DtypeError",
-    "EarlyStopping",
-    "Embedding",
-    "Evaluate",
-    "Evaluation",
-    "GPTAttention",
-    "GPTEmbedding",
-    "GPTFeedForward",
-    "GPTLoss",
-    "GPTOutput",
-    "GPTTrainer",
-    "GPTTransformer",
-    "GptcoreError",
-    "GraphError",
-    "Layer",
-    "LayerNorm",
-    "Linear",
-    "LinearScheduler",
-    "Loss",
-    "MSELoss",
-    "MeanPool",
-    "MetricsFile",
-    "NextCharDataset",
-    "NonFiniteError",
-    "Optimizer",
-    "ProgressDisplay",
-    "RMSNorm",
-    "RangeError",
-    "ReLU",
-    "SGDOptimizer",
-    "Sequential",
-    "ShapeError",
-    "Softmax",
-    "StepReport",
-    "Tensor",
-    "Trainer",
-    "Tril",
-    "WarmupCosineScheduler",
-    "blas_threads",
-    "corpus_path",
-    "default_rng",
-    "generate_ids",
-    "is_grad_enabled",
-    "load_corpus",
-    "load_model",
-    "load_pretrained",
-    "no_grad",
-    "save_model",
-    "save_pretrained",
-]
+from gptcore.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from gptcore.api import *  # noqa: F403 类型检查器看得到全部名字
+else:
+
+    def __getattr__(name: str) -> Any:
+        """第一次用到公开的名字时，全部加载。"""
+        if not name.startswith("__") or name == "__all__":
+            public = import_module("gptcore.api")
+            names = {key: getattr(public, key) for key in public.__all__}
+            globals().update(names, __all__=public.__all__)
+            if name in globals():  # 也可能是随之加载的子模块，例如 gptcore.layers
+                return globals()[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__getattr__("__all__")})

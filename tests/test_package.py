@@ -60,6 +60,25 @@ def test_public_names_are_listed_once_and_exist() -> None:
     assert [name for name in names if not hasattr(gptcore, name)] == []
 
 
+def test_names_are_loaded_on_first_use() -> None:
+    code = (
+        "import sys, gptcore, gptcore.cli\n"
+        "print('numpy' in sys.modules, 'GPT' in dir(gptcore), gptcore.GPT.__name__)\n"
+        "names = {}; exec('from gptcore import *', names)\n"
+        "print(set(gptcore.__all__) <= set(names), gptcore.layers.Linear is names['Linear'])\n"
+        "try: gptcore.GTP\n"
+        "except AttributeError as error: print(error)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, encoding="utf-8"
+    )
+    assert result.stdout.splitlines() == [
+        "False True GPT",
+        "True True",
+        "module 'gptcore' has no attribute 'GTP'",
+    ]
+
+
 def test_top_level_is_exactly_as_fixed() -> None:
     names = {path.relative_to(ROOT).parts[0] for path in committed_files()}
     assert {name for name in names if not name.startswith(".")} == TOP_LEVEL

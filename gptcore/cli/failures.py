@@ -2,8 +2,7 @@
 
 import re
 
-import gptcore
-import gptcore.data
+from gptcore import api, data
 from gptcore.cli.usage import PARSE_ERROR, explain
 from gptcore.errors import GptcoreError, system_reason
 
@@ -11,8 +10,8 @@ FAILURES = (PARSE_ERROR, GptcoreError, MemoryError, OSError)
 """用户能够补救的错误；其余的是程序的错误，显示 Traceback"""
 
 _FUNCTIONS = {
-    *gptcore.__all__,
-    *gptcore.data.__all__,
+    *api.__all__,
+    *data.__all__,
     *("encode", "generate", "held_out_loss", "load_state_dict", "sample", "softmax"),
 }
 

@@ -68,14 +68,15 @@ def test_one_exit_code_for_a_closed_pipe(
 
 
 @unix
-def test_interrupted_while_importing() -> None:
+@pytest.mark.parametrize("package", ["numpy", "typer", "rich"])
+def test_interrupted_while_importing(package: str) -> None:
     code = (
         "import sys\n"
         "class Interrupt:\n"
         "    def find_spec(self, name, *_):\n"
-        "        if name == 'typer': raise KeyboardInterrupt\n"
-        "from gptcore.cli import main\n"
+        f"        if name == {package!r}: raise KeyboardInterrupt\n"
         "sys.meta_path.insert(0, Interrupt())\n"
+        "from gptcore.cli import main\n"
         "sys.exit(main())\n"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
