@@ -1,7 +1,10 @@
 """字节分词器，以及各种分词器共用的接口：读回、分段编码、逐个解码"""
 
+import doctest
+import importlib
 import json
 import os
+import pkgutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gptcore.data import BPETokenizer, ByteTokenizer, CharTokenizer, Tokenizer, load_tokenizer
+from gptcore.data import tokenizers as package
 from gptcore.data.tokenizers import TOKENIZERS, ByteLevelTokenizer, tokenizer_from_dict
 from gptcore.errors import ArgumentError, DataError, DtypeError
 
@@ -129,6 +133,13 @@ def test_errors_are_the_same_everywhere(tokenizer: Tokenizer) -> None:
         tokenizer.decode([tokenizer.vocab_size])
     with pytest.raises(DataError, match=str(tokenizer.vocab_size)):
         tokenizer.incremental_decoder().push(tokenizer.vocab_size)
+
+
+@pytest.mark.parametrize("name", [module.name for module in pkgutil.iter_modules(package.__path__)])
+def test_examples_in_docstrings(name: str) -> None:
+    module = importlib.import_module(f"{package.__name__}.{name}")
+    result = doctest.testmod(module, extraglobs=dict(vars(package)))
+    assert result.failed == 0
 
 
 def test_nothing_to_load(tmp_path: Path) -> None:

@@ -282,11 +282,13 @@ def test_refused(trained: BPETokenizer, path: str, value: Any, expected: list[st
 
 
 def test_a_special_token_may_not_look_like_an_ordinary_one() -> None:
-    tokenizer = BPETokenizer([(b"a", b"b")], ["ab"])
-    assert tokenizer.encode("ab") == [256]
-    assert tokenizer.encode("ab", allowed_special="all") == [257]
-    with pytest.raises(DataError, match=r"'ab'（编号 257）与编号 256.*换一个名字"):
-        tokenizer.to_dict()
+    """`tokenizer.json` 的词表不分种类；字节 0xE9 在里面写成 `é`。"""
+    merges = [(b"a", b"b")]
+    with pytest.raises(DataError, match=r"'ab' 与编号 256 的普通词元写法相同.*换一个名字"):
+        BPETokenizer(merges, ["ab"])
+    with pytest.raises(DataError, match=r"'é' 与编号 165"):
+        BPETokenizer(merges, added_tokens={"é": 257})
+    assert BPETokenizer(merges, [" ", "\n", "abc", "中"]).vocab_size == 261
 
 
 # ----------------------------------------------------------------------- 词表与合并规则两个文件

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gptcore.data import CharTokenizer, read_text, tokenizer_from_dict
-from gptcore.data import tokenizers as module
+from gptcore.data.tokenizers import chars as module
 from gptcore.errors import DataError, DtypeError, ShapeError
 from gptcore.tensor import Tensor
 

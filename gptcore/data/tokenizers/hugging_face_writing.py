@@ -23,7 +23,7 @@ def hugging_face_files(tokenizer: Tokenizer, context_size: int | None = None) ->
         文件名与内容：`tokenizer.json`、`vocab.json`、`merges.txt`、`tokenizer_config.json`。
 
     Raises:
-        DataError: 是字符分词器，或特殊词元与普通词元的写法相同。
+        DataError: 是字符分词器。
     """
     bpe = _as_bpe(tokenizer)
     config: dict[str, Any] = {
@@ -54,9 +54,6 @@ def tokenizer_json(tokenizer: BPETokenizer) -> dict[str, Any]:
 
     Returns:
         可以写进 JSON 的字典。
-
-    Raises:
-        DataError: 特殊词元与普通词元的写法相同，这个格式分不清它们。
     """
     level = {
         "type": "ByteLevel",
@@ -96,17 +93,9 @@ def vocab_json(tokenizer: BPETokenizer) -> dict[str, int]:
 
     Returns:
         词元与编号。
-
-    Raises:
-        DataError: 特殊词元与普通词元的写法相同。
     """
     vocab = {to_characters(token): number for token, number in tokenizer.vocab.items()}
-    for name, number in {**tokenizer.added_tokens, **tokenizer.special_tokens}.items():
-        if vocab.setdefault(name, number) != number:
-            raise DataError(
-                f"tokenizer_json：{name!r}（编号 {number}）与编号 {vocab[name]} 的普通词元写法相同，"
-                "Hugging Face 的格式分不清它们；请给特殊词元换一个名字，例如 <|名字|>"
-            )
+    vocab |= tokenizer.added_tokens | tokenizer.special_tokens
     return dict(sorted(vocab.items(), key=lambda item: item[1]))
 
 

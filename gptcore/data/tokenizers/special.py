@@ -1,5 +1,6 @@
 """特殊词元：检查名字，从文本里把点了名的找出来"""
 
+import functools
 import re
 import reprlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -128,8 +129,7 @@ def split_tokens(parts: Iterable[str | int], tokens: Mapping[str, int]) -> Itera
     if not tokens:
         yield from (part for part in parts if part != "")
         return
-    names = sorted(tokens, key=len, reverse=True)
-    pattern, longest = re.compile("|".join(map(re.escape, names))), len(names[0])
+    pattern, longest = _matcher(tuple(tokens))
     held = ""  # 还看不出是不是词元的末尾，比最长的词元短
     for part in chain(parts, (None,)):
         text = held + part if isinstance(part, str) else held
@@ -147,6 +147,13 @@ def split_tokens(parts: Iterable[str | int], tokens: Mapping[str, int]) -> Itera
         held = text[max(position, stop) :]
         if isinstance(part, int):
             yield part
+
+
+@functools.lru_cache(maxsize=16)
+def _matcher(names: tuple[str, ...]) -> tuple[re.Pattern[str], int]:
+    """找这些词元的正则表达式，长的在前；最长的长度。"""
+    ordered = sorted(names, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, ordered))), len(ordered[0])
 
 
 def _check_name(operation: str, name: Any) -> None:
