@@ -223,10 +223,11 @@ def test_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     file.write_text("a", encoding="utf-8")
     if os.geteuid() == 0:  # 管理员不受权限位约束，直接模拟
 
-        def refuse(self: Path) -> bytes:
+        def refuse(*args: Any, **settings: Any) -> Any:
             raise PermissionError(13, "Permission denied")
 
         monkeypatch.setattr(Path, "read_bytes", refuse)
+        monkeypatch.setattr(Path, "open", refuse)
     file.chmod(0)
     with pytest.raises(DataError, match=r"没有权限.*秘密.txt.*请修改"):
         read_text(file)
