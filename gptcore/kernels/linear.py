@@ -28,7 +28,15 @@ def linear_forward(x: Array, weight: Array, bias: Array | None, out: Array | Non
     Returns:
         形状 (…, O)
     """
-    y = np.matmul(rows(x), weight.T, out=out)  # (N, I) @ (I, O) → (N, O)
+    x2 = rows(x)
+    if len(x2) in (2, 3):  # 矩阵乘法要先重排权重，两三行时不值得：读两三遍权重更快
+        if out is None:
+            out = np.empty((len(x2), len(weight)), np.result_type(x, weight))
+        for row, result in zip(x2, out, strict=True):
+            np.matmul(row, weight.T, out=result)
+        y = out
+    else:
+        y = np.matmul(x2, weight.T, out=out)  # (N, I) @ (I, O) → (N, O)
     if bias is not None:
         y += bias
     return y.reshape(*x.shape[:-1], len(weight))

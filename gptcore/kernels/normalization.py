@@ -28,6 +28,8 @@ $$r = \frac{1}{\sqrt{\frac1C\sum_i x_i^2+\varepsilon}},\quad \hat x_i = x_i r,\q
 $x_i-\mu = (x_i-x_0) - \frac1C\sum_j(x_j-x_0)$。一行相同的元素得到的恰好是 0，相差不大的元素相减也没有舍入。
 """
 
+from functools import lru_cache
+
 import numpy as np
 
 from gptcore.kernels.array import Array, column_sums, row_blocks, rows
@@ -50,17 +52,7 @@ def layer_norm_forward(
     Returns:
         形状 (…, C) 的结果，以及反向要用的 $\hat x$ (N, C) 与 $r$ (N,)
     """
-    x2 = rows(x)
-    x_hat = np.empty(x2.shape, x.dtype)
-    for block in row_blocks(*x2.shape):
-        xb, hb = x2[block], x_hat[block]
-        np.subtract(xb, xb[:, :1], out=hb)
-        hb -= (hb @ _averager(x2))[:, None]
-    y, r = _scale(x_hat, weight, eps, out)
-    if bias is not None:
-        for block in row_blocks(*x2.shape):
-            y[block] += bias
-    return y.reshape(x.shape), (x_hat, r)
+    return _normalization_forward(x, weight, bias, eps, out, centred=True)
 
 
 def layer_norm_backward(dy: Array, saved: Saved, weight: Array) -> tuple[Array, Array, Array]:
@@ -82,9 +74,7 @@ def rms_norm_forward(
     x: Array, weight: Array, eps: float, out: Array | None = None
 ) -> tuple[Array, Saved]:
     """均方根归一化；各参数同 `layer_norm_forward`。"""
-    x_hat = rows(x).copy()
-    y, r = _scale(x_hat, weight, eps, out)
-    return y.reshape(x.shape), (x_hat, r)
+    return _normalization_forward(x, weight, None, eps, out, centred=False)
 
 
 def rms_norm_backward(dy: Array, saved: Saved, weight: Array) -> tuple[Array, Array]:
@@ -93,26 +83,42 @@ def rms_norm_backward(dy: Array, saved: Saved, weight: Array) -> tuple[Array, Ar
     return dx, dw
 
 
-def _averager(x: Array) -> Array:
-    """长为 C、每个元素都是 1/C 的向量：与它相乘就是求平均。"""
-    size = x.shape[-1]
-    return np.full((size,), 1 / size, x.dtype)
-
-
-def _scale(x_hat: Array, weight: Array, eps: float, out: Array | None) -> tuple[Array, Array]:
-    r"""就地把每一行除以它的均方根，得到 $\hat x$；再乘上 `weight`。"""
-    y = np.empty(x_hat.shape, x_hat.dtype) if out is None else out
-    r = np.empty(len(x_hat), x_hat.dtype)
-    for block in row_blocks(*x_hat.shape):
-        hb, yb, rb = x_hat[block], y[block], r[block]
+def _normalization_forward(
+    x: Array, weight: Array, bias: Array | None, eps: float, out: Array | None, centred: bool
+) -> tuple[Array, Saved]:
+    """一块一块地从头算到尾：一块的几行都留在二级缓存里。"""
+    x2 = rows(x)
+    x_hat, r = np.empty(x2.shape, x.dtype), np.empty(len(x2), x.dtype)
+    y = np.empty(x2.shape, x.dtype) if out is None else out
+    average = _average(x2.shape[1], x.dtype.char)
+    for block in row_blocks(*x2.shape):
+        xb, hb, yb, rb = x2[block], x_hat[block], y[block], r[block]
+        if centred:
+            np.subtract(xb, xb[:, :1], out=hb)
+            hb -= (hb @ average)[:, None]
+        else:
+            hb[:] = xb
         np.multiply(hb, hb, out=yb)
-        np.matmul(yb, _averager(x_hat), out=rb)
+        np.matmul(yb, average, out=rb)
         rb += eps
         np.sqrt(rb, out=rb)
         np.reciprocal(rb, out=rb)
         hb *= rb[:, None]
         np.multiply(hb, weight, out=yb)
-    return y, r
+        if bias is not None:
+            yb += bias
+    return y.reshape(x.shape), (x_hat, r)
+
+
+@lru_cache(maxsize=8)
+def _average(size: int, dtype: str) -> Array:
+    """长为 C、每个元素都是 1/C 的向量：与它相乘就是求平均。
+
+    记着用过的几个：生成时每次只有一行，新建它的时间不比乘法少。
+    """
+    average = np.full((size,), 1 / size, dtype)
+    average.flags.writeable = False
+    return average
 
 
 def _normalization_backward(

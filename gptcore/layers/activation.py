@@ -13,6 +13,7 @@ from gptcore.kernels.activation import (
     relu_backward,
     relu_forward,
 )
+from gptcore.kernels.array import Array
 from gptcore.kernels.convert import brief
 from gptcore.kernels.softmax import softmax_backward, softmax_forward
 from gptcore.layers.base import Layer
@@ -34,6 +35,10 @@ class ReLU(Layer):
         require_floats("ReLU", x)
         y = relu_forward(x.data)
         return Tensor(y).record((x,), lambda dy: (relu_backward(dy, y),))
+
+    def infer(self, x: Array) -> Array:
+        """推理：见 [`Layer.infer`][gptcore.layers.base.Layer.infer]。"""
+        return relu_forward(x)
 
 
 class GELU(Layer):
@@ -57,6 +62,10 @@ class GELU(Layer):
             return Tensor(gelu(x.data), requires_grad=False)
         y, derivative = gelu_forward(x.data)
         return Tensor(y).record((x,), lambda dy: (gelu_backward(dy, derivative),))
+
+    def infer(self, x: Array) -> Array:
+        """推理：见 [`Layer.infer`][gptcore.layers.base.Layer.infer]。"""
+        return gelu(x)
 
 
 class Softmax(Layer):

@@ -14,7 +14,7 @@ from gptcore.kernels.array import Array
 from gptcore.kernels.convert import to_dtype
 from gptcore.layers.state import load_state
 from gptcore.layers.summary import summarize
-from gptcore.tensor import Tensor
+from gptcore.tensor import Tensor, no_grad
 
 
 class Layer(ABC):
@@ -50,6 +50,26 @@ class Layer(ABC):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """同 `forward`。"""
         return self.forward(*args, **kwargs)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "forward" in vars(cls) and "infer" not in vars(cls):  # 继承来的 infer 不知道新的 forward
+            cls.infer = Layer.infer  # pyright: ignore[reportAttributeAccessIssue]
+
+    def infer(self, x: Array) -> Array:
+        """推理：数组进，数组出，不建张量，也不作随机失活；结果与评估模式下的 `forward` 相同。
+
+        逐个词元地生成时，小模型一步的计算只有几十微秒，建张量的时间与它相当。库里的层都改写了它，
+        直接调用核函数；只定义了 `forward` 的层就由 `forward` 来算。
+
+        Args:
+            x: 浮点数组，形状同 `forward`；调用者已经检查过。
+
+        Returns:
+            结果的数组。
+        """
+        with no_grad():
+            return self.forward(Tensor(x, requires_grad=False)).data
 
     @recursive_repr("…")
     def __repr__(self) -> str:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from gptcore.errors import ShapeError
+from gptcore.kernels.array import Array
 from gptcore.kernels.embedding import embedding_backward, embedding_forward
 from gptcore.layers.base import Layer
 from gptcore.layers.checks import require_floats, require_number, require_size, to_ids
@@ -66,6 +67,11 @@ class Embedding(Layer):
         return Tensor(embedding_forward(array, self.weight.data)).record(
             (self.weight,), lambda dy: (embedding_backward(dy, array, count),)
         )
+
+    def infer(self, x: Array) -> Array:
+        """推理：编号的数组进，向量的数组出，见 [`Layer.infer`][gptcore.layers.base.Layer.infer]。"""
+        weight = self.weight.data
+        return embedding_forward(to_ids("Embedding", x, len(weight)), weight)
 
 
 class MeanPool(Layer):

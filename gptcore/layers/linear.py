@@ -103,3 +103,7 @@ class Linear(Layer):
             return linear_backward(dy, xd, w.data, x.requires_grad)[: 2 + (b is not None)]
 
         return y.record((x, w) if b is None else (x, w, b), vjp)
+
+    def infer(self, x: Array) -> Array:
+        """推理：见 [`Layer.infer`][gptcore.layers.base.Layer.infer]。"""
+        return linear_forward(x, self.weight.data, None if self.bias is None else self.bias.data)

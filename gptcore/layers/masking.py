@@ -3,6 +3,7 @@
 import numpy as np
 
 from gptcore.errors import ShapeError
+from gptcore.kernels.array import Array
 from gptcore.kernels.dropout import Draw, dropout
 from gptcore.layers.base import Layer
 from gptcore.layers.checks import require_floats, require_number
@@ -71,6 +72,10 @@ class Dropout(Layer):
             return x
         keep = draw(x.shape)
         return Tensor(dropout(x.data, keep, p)).record((x,), lambda dy: (dropout(dy, keep, p),))
+
+    def infer(self, x: Array) -> Array:
+        """推理时什么也不做。"""
+        return x
 
     def drawing(self) -> Draw | None:
         """这一次前向怎样抽：由形状得到“哪些留下”的布尔数组；不失活时是 `None`。

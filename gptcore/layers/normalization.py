@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from gptcore.kernels.array import Array
 from gptcore.kernels.normalization import (
     layer_norm_backward,
     layer_norm_forward,
@@ -63,6 +64,11 @@ class LayerNorm(Layer):
             return Tensor(y).record((x, w), lambda dy: layer_norm_backward(dy, saved, w.data)[:2])
         return Tensor(y).record((x, w, b), lambda dy: layer_norm_backward(dy, saved, w.data))
 
+    def infer(self, x: Array) -> Array:
+        """推理：见 [`Layer.infer`][gptcore.layers.base.Layer.infer]。"""
+        bias = None if self.bias is None else self.bias.data
+        return layer_norm_forward(x, self.weight.data, bias, self.eps)[0]
+
 
 class RMSNorm(Layer):
     r"""均方根归一化（root mean square normalization）：只除以均方根，不减均值，没有偏置。
@@ -102,6 +108,10 @@ class RMSNorm(Layer):
         require_last_axis("RMSNorm", "normalized_size", x, w.size)
         y, saved = rms_norm_forward(x.data, w.data, self.eps)
         return Tensor(y).record((x, w), lambda dy: rms_norm_backward(dy, saved, w.data))
+
+    def infer(self, x: Array) -> Array:
+        """推理：见 [`Layer.infer`][gptcore.layers.base.Layer.infer]。"""
+        return rms_norm_forward(x, self.weight.data, self.eps)[0]
 
 
 def _require(layer: str, size: int, eps: float) -> None:

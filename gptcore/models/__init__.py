@@ -7,7 +7,14 @@ from gptcore.models.blocks import (
     GPTOutput,
     GPTTransformer,
 )
-from gptcore.models.generation import generate_ids
+from gptcore.models.cache import KVCache
+from gptcore.models.generation import (
+    GeneratedToken,
+    Sampler,
+    SamplingOptions,
+    generate_ids,
+    generate_text,
+)
 from gptcore.models.gpt import GPT
 from gptcore.models.huggingface import from_pretrained, load_pretrained, save_pretrained
 from gptcore.models.options import BlockOptions
@@ -21,8 +28,13 @@ __all__ = [
     "GPTFeedForward",
     "GPTOutput",
     "GPTTransformer",
+    "GeneratedToken",
+    "KVCache",
+    "Sampler",
+    "SamplingOptions",
     "from_pretrained",
     "generate_ids",
+    "generate_text",
     "load_model",
     "load_pretrained",
     "save_model",

@@ -1,7 +1,7 @@
 """GPT 的各个部分：嵌入、注意力、前馈网络、块与输出头"""
 
 import math
-from abc import abstractmethod
+from collections.abc import Callable
 from typing import Unpack
 
 import numpy as np
@@ -11,6 +11,7 @@ from gptcore.kernels.array import Array
 from gptcore.kernels.attention import attention_backward, attention_forward
 from gptcore.layers import GELU, Dropout, Embedding, Layer, Linear, Softmax, Tril
 from gptcore.layers.checks import require_axes, require_size, to_tensor
+from gptcore.models.branch import GPTBranch
 from gptcore.models.options import (
     NORM_EPS,
     BlockOptions,
@@ -58,79 +59,32 @@ class GPTEmbedding(Layer):
         """形状 `(批大小, 长度)` → `(批大小, 长度, 嵌入尺寸)`，长度不超过上下文尺寸。"""
         ids = to_tensor(ids)
         require_axes("GPTEmbedding", ids, "批大小, 长度")
-        length, limit = ids.shape[-1], self.positional_embedding.weight.shape[0]
+        self._require_length(ids.shape[-1])
+        x = self.embedding(ids) + self.positional_embedding(Tensor(range(ids.shape[-1])))
+        return self.dropout(x)
+
+    def infer(self, x: Array, positions: Array | None = None) -> Array:
+        """推理：见 [`Layer.infer`][gptcore.layers.base.Layer.infer]。
+
+        Args:
+            x: 词元编号，形状 `(批大小, 长度)`
+            positions: 每个词元的位置，形状同 `x`；不给时从 0 数起。
+        """
+        y = self.embedding.infer(x)
+        if positions is None:
+            self._require_length(x.shape[-1])
+            y += self.positional_embedding.weight.data[: x.shape[-1]]
+        else:
+            y += self.positional_embedding.infer(positions)
+        return y
+
+    def _require_length(self, length: int) -> None:
+        limit = self.positional_embedding.weight.shape[0]
         if length > limit:
             raise ShapeError(
                 f"GPT：输入有 {length} 个词元，超过上下文尺寸 context_size={limit}；"
                 f"请只取最后 {limit} 个：ids[:, -{limit}:]"
             )
-        x = self.embedding(ids) + self.positional_embedding(Tensor(range(length)))
-        return self.dropout(x)
-
-
-class GPTBranch(Layer):
-    r"""残差连接、归一化与随机失活：注意力与前馈网络共同的骨架，子类定义分支 $f$。
-
-    Note: 前向
-        $$y = x + \mathrm{dropout}\big(f(\mathrm{norm}(x))\big)\quad(\text{pre}),\qquad
-        y = \mathrm{norm}\big(x + \mathrm{dropout}(f(x))\big)\quad(\text{post})$$
-
-    Args:
-        embedding_size: 嵌入尺寸。
-        rng: 随机数生成器。
-        bias: 归一化是否有偏置。
-        dropout: 随机失活的概率。
-        norm: 归一化的种类。
-        norm_position: 归一化的位置。
-        norm_eps: 归一化里加在方差上的小数。
-        init: 初始化。
-        blocks: 模型一共有几块。
-
-    教程：第 14 章 前馈网络与残差连接，第 15 章 层归一化与 GPT 模型，第 16 章 过拟合与 Dropout。
-    """
-
-    def __init__(
-        self,
-        embedding_size: int,
-        rng: np.random.Generator | None,
-        bias: bool,
-        dropout: float,
-        norm: Norm,
-        norm_position: NormPosition,
-        norm_eps: float,
-        init: Init,
-        blocks: int,
-    ) -> None:
-        name = type(self).__name__
-        require_size(name, "blocks", blocks)
-        require_options(
-            name,
-            dropout=dropout,
-            norm=norm,
-            norm_position=norm_position,
-            norm_eps=norm_eps,
-            init=init,
-        )
-        self.norm_position = norm_position
-        self.normalize = make_norm(norm, embedding_size, bias, norm_eps)
-        self.dropout = Dropout(dropout, rng)
-
-    @abstractmethod
-    def branch(self, x: Tensor) -> Tensor:
-        """分支：已经归一化的输入（post 时是原来的输入），形状不变。"""
-
-    def enter(self, x: Tensor) -> Tensor:
-        """分支的输入。"""
-        if self.normalize is None or self.norm_position == "post":
-            return x
-        return self.normalize(x)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """形状 `(…, 嵌入尺寸)`，不变。"""
-        y = x + self.dropout(self.branch(self.enter(x)))
-        if self.normalize is None or self.norm_position == "pre":
-            return y
-        return self.normalize(y)
 
 
 class GPTAttention(GPTBranch):
@@ -203,6 +157,17 @@ class GPTAttention(GPTBranch):
         x = to_tensor(x)
         require_axes("GPTAttention", x, "批大小, 长度, 嵌入尺寸")
         return super().forward(x)
+
+    def infer(self, x: Array, attend: Callable[[Array], Array] | None = None) -> Array:
+        """推理：见 [`Layer.infer`][gptcore.layers.base.Layer.infer]。
+
+        Args:
+            x: 这一层的输入。
+            attend: 由 `c_attn` 的结果算出各头的结果，缓存在这里接进来；不给时就是普通的因果注意力。
+        """
+        qkv = self.c_attn.infer(self.enter_infer(x))
+        context = attention_forward(qkv, self.heads)[0] if attend is None else attend(qkv)
+        return self.leave_infer(x, self.output.infer(context))
 
     def branch(self, x: Tensor) -> Tensor:
         """各头的结果并排，再经过 `output`。"""
@@ -293,6 +258,11 @@ class GPTFeedForward(GPTBranch):
         """形状 `(…, 嵌入尺寸)`，不变。"""
         return self.output(self.gelu(self.input(x)))
 
+    def infer(self, x: Array) -> Array:
+        """推理：见 [`Layer.infer`][gptcore.layers.base.Layer.infer]。"""
+        hidden = self.gelu.infer(self.input.infer(self.enter_infer(x)))
+        return self.leave_infer(x, self.output.infer(hidden))
+
 
 class GPTTransformer(Layer):
     """一个 Transformer 块：注意力，然后前馈网络。
@@ -360,3 +330,7 @@ class GPTOutput(Layer):
     def forward(self, x: Tensor) -> Tensor:
         """形状 `(…, 嵌入尺寸)` → `(…, 词表大小)`"""
         return self.linear(x if self.normalize is None else self.normalize(x))
+
+    def infer(self, x: Array) -> Array:
+        """推理：见 [`Layer.infer`][gptcore.layers.base.Layer.infer]。"""
+        return self.linear.infer(x if self.normalize is None else self.normalize.infer(x))

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from gptcore.data import Tokenizer
-from gptcore.errors import ShapeError
-from gptcore.layers import Layer
-from gptcore.layers.checks import require_flag, require_size, to_tensor
+from gptcore.layers.checks import require_flag, require_size
 from gptcore.models.blocks import GPTEmbedding, GPTOutput, GPTTransformer
+from gptcore.models.inference import GPTInference, require_ids
 from gptcore.models.options import (
     NORM_EPS,
     BlockOptions,
@@ -25,7 +24,7 @@ from gptcore.random import resolve_rng
 from gptcore.tensor import Tensor
 
 
-class GPT(Layer):
+class GPT(GPTInference):
     r"""GPT：嵌入、若干 Transformer 块、输出头。
 
     不给选项时就是教程里的模型。GPT-2 的设置是 `head_bias=False, tied=True, dropout=0.1, init="gpt2"`。
@@ -202,16 +201,6 @@ class GPT(Layer):
             "init": self._init,
         }
 
-    @property
-    def vocab_size(self) -> int:
-        """词表大小。"""
-        return self.embedding.embedding.weight.shape[0]
-
-    @property
-    def context_size(self) -> int:
-        """上下文尺寸。"""
-        return self.embedding.positional_embedding.weight.shape[0]
-
     def forward(self, ids: Tensor) -> Tensor:
         """每个位置上，下一个词元的分数。
 
@@ -226,12 +215,7 @@ class GPT(Layer):
             DtypeError: 编号是小数类型。
             RangeError: 编号超出词表。
         """
-        ids = to_tensor(ids)
-        if ids.ndim != 2 or not ids.size:
-            raise ShapeError(
-                f"GPT：输入的形状 {ids.shape}，应为 (批大小, 长度)，且不为空；只有一条时请写 Tensor([ids])"
-            )
-        x = self.embedding(ids)  # (B, T, E)
+        x = self.embedding(require_ids(ids))  # (B, T, E)
         for transformer in self.transformers:
             x = transformer(x)
         return self.output(x)  # (B, T, V)
