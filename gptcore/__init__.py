@@ -4,15 +4,15 @@
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from gptcore.version import __version__ as __version__
 
+TYPE_CHECKING = False  # 类型检查器认得这个名字；不导入 typing，早几毫秒
 if TYPE_CHECKING:
     from gptcore.api import *  # noqa: F403 类型检查器看得到全部名字
 else:
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> object:
         """第一次用到公开的名字时，全部加载。"""
         if not name.startswith("__") or name == "__all__":
             public = import_module("gptcore.api")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gptcore.cli import signals
 from gptcore.cli.corpus import open_corpus, recorded_corpus
 from gptcore.cli.demo import introduce
 from gptcore.cli.evaluate import Score, measure
@@ -137,6 +138,7 @@ def _train(run: Run, dataset: CharDataset, folder: RunFolder, terminal: Terminal
         terminal.say(f"训练 {run.steps:,} 步，每批 {settings.batch_size} 个窗口{many}")
         if folder.replaces:
             terminal.say(f"{folder.folder} 里已有一个模型，训练完会替换它")
+    signals.check()
     folder.begin(run, trainer)
     seconds = fit(trainer, run, dataset, folder, terminal)
     terminal.say("正在测试部分上评估……")

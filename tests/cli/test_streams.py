@@ -96,6 +96,46 @@ def test_sigterm_restores_the_cursor_and_saves(text_file: Path, tmp_path: Path) 
     assert find_checkpoints(tmp_path / "m" / "checkpoints")
 
 
+@unix
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_swallowed_interrupt_is_raised_again(name: str, code: int) -> None:
+    """弱引用与 ctypes 的回调会吞掉错误；下一次检查时补上。"""
+    program = (
+        "import signal, sys, weakref\n"
+        "from gptcore.cli import main\n"
+        "class Thing: pass\n"
+        "def swallow(*_):\n"
+        "    thing = Thing()\n"
+        f"    reference = weakref.ref(thing, lambda _: signal.raise_signal(signal.{name}))\n"
+        "    del thing\n"
+        "    print('还在')\n"
+        "import gptcore.cli.signals as signals\n"
+        "check = signals.check\n"
+        "signals.check = lambda: (swallow(), check())\n"
+        "sys.exit(main())\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=False, env=clean_environment()
+    )
+    assert (result.returncode, result.stdout.decode()) == (code, "还在\n")
+
+
+@unix
+def test_ignored_interrupts_stay_ignored(model_folder: Path) -> None:
+    command = 'trap "" INT; "$@" & wait $!'
+    code, error = shell(command, "generate", model_folder, "--length", "3")
+    assert (code, error) == (0, "")
+    program = (
+        "import signal, os, sys; from gptcore.cli import signals; signals.install();"
+        "os.kill(os.getpid(), signal.SIGINT)"
+    )
+    result = subprocess.run(
+        ["bash", "-c", 'trap "" INT; exec "$@"', "bash", sys.executable, "-c", program],
+        check=False,
+    )
+    assert result.returncode == 0
+
+
 EVIL = "\x1b]0;标题\x07\x9b31m"
 
 

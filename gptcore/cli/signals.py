@@ -1,0 +1,34 @@
+"""Ctrl-C 与 SIGTERM：逐层退出，这样终端的光标会还原；只用标准库，导入很快"""
+
+import signal
+from types import FrameType
+
+_received: list[int] = []
+
+
+def install() -> None:
+    """从现在起，Ctrl-C 抛出 `KeyboardInterrupt`，SIGTERM 抛出 `SystemExit(143)`，143 是惯例的退出码。
+
+    启动时就被忽略的（例如 `nohup`、脚本里的后台任务）仍然忽略。
+    """
+    _received.clear()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _interrupt)
+
+
+def check() -> None:
+    """收到过信号，而抛出的错误被吞掉了，就再抛出一次。
+
+    在弱引用与 ctypes 的回调里抛出的错误，Python 只打印出来，然后继续；导入模块与认出 BLAS 时都用到它们。
+    """
+    if _received:
+        _interrupt(_received[-1], None)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    del frame
+    _received.append(number)
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    raise SystemExit(128 + number)
