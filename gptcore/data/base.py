@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gptcore.data.checks import positive_integer
-from gptcore.data.windows import OneHotRows, spread
+from gptcore.data.windows import LazyRows, spread
 from gptcore.errors import DataError, DtypeError, RangeError, ShapeError
 from gptcore.kernels.convert import brief
 from gptcore.tensor import DTYPE, Tensor
@@ -131,9 +131,7 @@ class Dataset(ABC):
                 f"{type(self).__name__}：测试集的样本数是 0，不能评估；"
                 "请增加数据或调整划分（split=1.0 不留测试集）"
             )
-        rows = spread(len(x), limit)
-        for i in range(0, len(rows), self.batch_size):
-            chosen = rows[i : i + self.batch_size]
+        for chosen in spread(len(x), limit, self.batch_size):
             yield _tensor(x, chosen), _tensor(y, chosen)
 
     def fingerprint(self) -> dict[str, Any]:
@@ -219,10 +217,10 @@ def _tensor(rows: Any, index: Any) -> Tensor:
 
 
 def _rows(data: Any, where: str) -> Any:
-    """数组和独热行原样返回，张量取其数值，列表变成数组。"""
+    """数组和取用时才生成的行原样返回，张量取其数值，列表变成数组。"""
     if isinstance(data, Tensor):
         data = data.data.astype(np.int64) if data.integral else data.data
-    elif not isinstance(data, OneHotRows):
+    elif not isinstance(data, LazyRows):
         data = _numbers(data, where)
     if not data.ndim:
         raise ShapeError(f"{where}只有一个数，没有样本这一轴；请写成列表，例如 [样本]")
