@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore.data.tokenizers import (
@@ -397,3 +397,58 @@ def test_files_have_no_surprises(trained: BPETokenizer) -> None:
     assert json.loads(files["vocab.json"])["<a b>"] == trained.special_tokens["<a b>"]
     with pytest.raises(DataError, match=r"CharTokenizer.*BPETokenizer"):
         hugging_face_files(CharTokenizer("ab"))
+
+
+# ----------------------------------------------------------------------- 随意改动过的文件
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+def places(data: Any) -> list[tuple[Any, Any]]:
+    """每个可以改的位置：容器与键。"""
+    found: list[tuple[Any, Any]] = []
+    if isinstance(data, dict | list):
+        keys = list(data) if isinstance(data, dict) else list(range(len(data)))
+        found = [(data, key) for key in keys]
+        for key in keys:
+            found += places(data[key])
+    return found
+
+
+@given(st.data())
+@settings(max_examples=400)
+def test_any_change_is_read_or_refused(data: st.DataObject) -> None:
+    """改一处，删一处，或换成文件里别处的值：要么读成一个能用的分词器，要么是 DataError。"""
+    level = {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [SPLIT, LEVEL]}}
+    content = {**BPETokenizer([(b"a", b"b")], ["<s>"], added_tokens={"  ": 257}).to_dict()}
+    content = copy.deepcopy({**content, **data.draw(st.sampled_from([{}, level]))})
+    spots = [spot for spot in places(content) if spot[0] is not content["model"]["vocab"]]
+    spots += [(content["model"]["vocab"], key) for key in ("a", "ab", "<s>", "Ġ")]
+    others = copy.deepcopy([container[key] for container, key in spots[:60]])
+    for _ in range(data.draw(st.integers(1, 2))):
+        container, key = spots[data.draw(st.integers(0, len(spots) - 1))]
+        if isinstance(container, list) and key >= len(container):
+            continue  # 刚才删去了
+        which = data.draw(st.integers(0, 2))
+        if which == 0:
+            container[key] = data.draw(values)
+        elif which == 1:
+            container[key] = others[data.draw(st.integers(0, len(others) - 1))]
+        elif isinstance(container, dict):
+            container.pop(key, None)
+        else:
+            del container[key:]
+    try:
+        tokenizer = tokenizer_from_dict(content)
+    except DataError:
+        return
+    for text in ("ab<s>  é\n", PROBES[-2]):
+        ids = tokenizer.encode(text)
+        assert max(ids) < tokenizer.vocab_size
+        assert tokenizer.decode(ids).replace(" ", "") == text.replace(" ", "")  # 可能添了空格
