@@ -23,9 +23,13 @@ from gptcore.serialization.single import RETRY, read_bytes, read_exactly, unread
 from gptcore.serialization.texts import dump_json, parse_json
 
 MANIFEST = "manifest.json"
+"""清单的文件名"""
 FORMAT = "gptcore"
+"""清单里写着的格式名"""
 FORMAT_VERSION = 1
+"""现在的格式版本；更高的版本不读，请用户升级"""
 LEFTOVER_SECONDS = 600
+"""写到一半的临时文件，过了这么多秒才当作上次中断留下的"""
 MANIFEST_LIMIT = 1 << 20
 """清单最多多少字节；正常的不到 2 KB"""
 
