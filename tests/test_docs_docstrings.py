@@ -3,11 +3,14 @@
 import ast
 import importlib
 import inspect
+import pkgutil
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+import gptcore
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted((ROOT / "gptcore").rglob("*.py"))
@@ -70,6 +73,32 @@ def test_docstrings(path: Path) -> None:
     assert [line for text in texts for line in outside_examples(text)] == []
     references = {name for text in texts for name in REFERENCE.findall(text)}
     assert sorted(name for name in references if not exists(name)) == []
+
+
+def documented_names(path: Path) -> Iterator[str]:
+    """一个文件里有说明的名字：有 docstring 的类与函数，后面跟着字符串的赋值。"""
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            if ast.get_docstring(node):
+                yield node.name
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(after, ast.Expr):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (target.id for target in targets if isinstance(target, ast.Name))
+
+
+def test_every_public_name_has_a_description() -> None:
+    """没有说明的名字不出现在接口页上。"""
+    documented = {name for path in FILES for name in documented_names(path)}
+    modules = [f"gptcore.{m.name}" for m in pkgutil.iter_modules(gptcore.__path__)]
+    public = {
+        f"{module}.{name}"
+        for module in modules
+        if not module.endswith("__main__")
+        for name in getattr(importlib.import_module(module), "__all__", ())
+    }
+    assert len(public) > 100
+    assert sorted(name for name in public if name.rsplit(".", 1)[1] not in documented) == []
 
 
 @pytest.mark.parametrize(
