@@ -13,7 +13,6 @@ from gptcore.cli.failures import plain
 from gptcore.cli.help import NARROW
 from gptcore.cli.streams import visible
 from gptcore.cli.terminal import Terminal
-from gptcore.cli.wrapping import wrap
 from gptcore.diagnostics import SECTIONS, CheckResult, Status
 from gptcore.diagnostics.files import writes_chinese
 
@@ -82,10 +81,10 @@ def _line(terminal: Terminal, result: CheckResult) -> None:
     console = terminal.console
     if console.is_terminal and console.width < NARROW:
         terminal.say(Text.assemble(status, (result.name, "bold")))
-        _hanging(terminal, Text(" " * 8), body)
+        terminal.hanging(Text(" " * 8), body)
     else:
         name = result.name + " " * (NAME - cell_len(result.name))
-        _hanging(terminal, Text.assemble(status, name, "  "), body)
+        terminal.hanging(Text.assemble(status, name, "  "), body)
 
 
 def _verdict(terminal: Terminal, results: list[CheckResult], seconds: float) -> None:
@@ -94,16 +93,16 @@ def _verdict(terminal: Terminal, results: list[CheckResult], seconds: float) -> 
     doubtful = [r for r in results if r.status is Status.WARNING]
     count = f"{len(results)} 项检查，{seconds:.0f} 秒"
     if wrong:
-        _headline(terminal, f"有 {len(wrong)} 项要处理（{count}）：", STYLES[Status.FAILURE])
+        terminal.say(f"有 {len(wrong)} 项要处理（{count}）：", STYLES[Status.FAILURE])
         _problems(terminal, wrong)
         if doubtful:
             title = f"另有 {len(doubtful)} 项提醒，可以先不管："
-            _headline(terminal, title, STYLES[Status.WARNING])
+            terminal.say(title, STYLES[Status.WARNING])
     elif doubtful:
         title = f"可以使用，有 {len(doubtful)} 项提醒（{count}）："
-        _headline(terminal, title, STYLES[Status.WARNING])
+        terminal.say(title, STYLES[Status.WARNING])
     else:
-        _headline(terminal, f"一切正常（{count}）。可以开始了：", "bold green")
+        terminal.say(f"一切正常（{count}）。可以开始了：", "bold green")
         terminal.command("gptcore demo")
     _problems(terminal, doubtful)
 
@@ -112,23 +111,9 @@ def _problems(terminal: Terminal, results: list[CheckResult]) -> None:
     for i, result in enumerate(results, 1):
         number = Text(f"  {i}. ")
         problem = _clean(f"{result.explanation}（{result.value}）")
-        _hanging(terminal, number, Text.assemble((f"{result.name}：", "bold"), problem))
+        terminal.hanging(number, Text.assemble((f"{result.name}：", "bold"), problem))
         remedy = Text.assemble(("办法：", "bold"), _clean(result.remedy))
-        _hanging(terminal, Text(" " * len(number)), remedy)
-
-
-def _headline(terminal: Terminal, message: str, style: str) -> None:
-    _hanging(terminal, Text(), Text(message, style))
-
-
-def _hanging(terminal: Terminal, title: Text, body: Text) -> None:
-    """标题之后写一段文字，折行时各行与第一行对齐；不是终端时不折行。"""
-    console = terminal.console
-    width = max(8, console.width - title.cell_len)
-    lines = wrap(body, width) if console.is_terminal else [body]
-    for line in lines:
-        console.print(title + line, soft_wrap=True)
-        title = Text(" " * title.cell_len)
+        terminal.hanging(Text(" " * len(number)), remedy)
 
 
 def _clean(text: str) -> str:
