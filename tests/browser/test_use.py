@@ -19,6 +19,8 @@ Start = Callable[..., Visit]
         ("注意力", r"api/models/#gptcore\.models\.GPTAttention|book/chapter1[1-5]/|plot_heads/"),
         ("词向量", r"glossary/|book/chapter07/"),
         ("LayerNorm", r"api/layers/#gptcore\.layers\.LayerNorm$"),
+        ("检查点", r"guides/training/#|api/training/#gptcore\.training\.Checkpoints$"),
+        ("接着训练", r"guides/training/|api/training/"),
         ("clip_grad_norm", r"api/optim/#gptcore\.optim\.Optimizer\.clip_grad_norm$"),
     ],
 )
