@@ -27,10 +27,20 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def modules() -> dict[str, Path]:
-    """公开的模块与子包：名字，以及写着 docstring 的文件。"""
-    found = {path.stem: path for path in PACKAGE.glob("*.py")}
+    """公开的模块与子包：名字，以及写着 docstring 的文件；没有公开的名字的不算，例如只有版本号的。"""
+    found = {path.stem: path for path in PACKAGE.glob("*.py") if defines_names(path)}
     found |= {path.parent.name: path for path in PACKAGE.glob("*/__init__.py")}
     return {name: path for name, path in sorted(found.items()) if not name.startswith("_")}
+
+
+def defines_names(path: Path) -> bool:
+    """文件里有没有公开的类、函数或变量。"""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        targets = node.targets if isinstance(node, ast.Assign) else [node]
+        names = [getattr(item, "id", getattr(item, "name", "_")) for item in targets]
+        if any(not name.startswith("_") for name in names):
+            return True
+    return False
 
 
 def page(name: str, path: Path) -> str:

@@ -97,3 +97,12 @@ def test_unwritten_chapters_lose_their_link() -> None:
     assert "(chapter07.md)" in line(7)
     assert "写作中" in line(8)
     assert "](" not in line(8)
+
+
+def test_every_module_with_public_names_has_a_page() -> None:
+    names = hook("api_pages").modules()
+    assert {"training", "progress", "plotting", "optim", "errors"} <= set(names)
+    assert "version" not in names, "只有版本号，不必有一页"
+    for name in names:
+        page = ROOT / "docs" / "api" / f"{name}.md"
+        assert page.is_file(), f"{name}：自动生成的标题太长，请写 {page.name}"
