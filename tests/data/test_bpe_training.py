@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gptcore.data import text as reading
 from gptcore.data.tokenizers import BPETokenizer
 from gptcore.data.tokenizers.byte_alphabet import BYTE_ORDER, to_characters
 from gptcore.data.tokenizers.gpt2_pattern import split_pieces
@@ -128,10 +129,20 @@ def test_sources(tmp_path: Path) -> None:
     for source in (file, [text], iter([text]), [file], [text[:170], text[170:]], (text,)):
         assert BPETokenizer.train(source, 262) == expected
     assert BPETokenizer.train([text, file], 262).merges == expected.merges
+    with pytest.MonkeyPatch.context() as patch:  # 文件分成许多段来读
+        patch.setattr(reading, "CHUNK", 7)
+        assert BPETokenizer.train(file, 262) == expected
     # 片段不跨过两份
     assert train(["ab"] * 9 + ["c"] * 9, 9) == [(b"a", b"b")]
     # 代理码位与编码时同样处理
     assert train("\ud83d\ude00" * 9, 99) == train("😀" * 9, 99)
+
+
+def test_a_file_name_is_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "文字.txt").write_text("low " * 9, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=r"'文字.txt' 是一个文件.*Path\('文字.txt'\)"):
+        BPETokenizer.train("文字.txt", 300)
 
 
 def test_special_tokens_come_last() -> None:

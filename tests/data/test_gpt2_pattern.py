@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gptcore.data.tokenizers import gpt2_pattern
-from gptcore.data.tokenizers.gpt2_pattern import PieceStream, split_pieces, split_texts
+from gptcore.data.tokenizers.gpt2_pattern import PieceStream, split_pieces
 from gptcore.data.tokenizers.unicode_ranges import LETTERS, NUMBERS, SPACES, VERSION
 
 CLASSES = {r"\p{L}": LETTERS, r"\p{N}": NUMBERS, r"\s": SPACES}
@@ -110,10 +110,6 @@ def test_without_splitting() -> None:
     assert [*stream.feed("a b"), *stream.feed(" c")] == []
     assert list(stream.finish()) == [["a b c"]]
     assert list(stream.finish()) == []
-
-
-def test_texts_do_not_join() -> None:
-    assert list(split_texts(["ab", "", "cd"])) == [["ab"], ["cd"]]
 
 
 def test_every_byte_of_a_long_piece_is_scanned_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import reprlib
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
+from pathlib import Path
 from typing import Any, Self, cast
 
 import numpy as np
 
 from gptcore.data.checks import positive_integer
-from gptcore.data.text import read_text
+from gptcore.data.text import text_chunks
 from gptcore.data.tokenizers.bpe_merging import Merges, PieceCache
 from gptcore.data.tokenizers.bpe_training import learn_merges
 from gptcore.data.tokenizers.byte_alphabet import BYTE_ORDER, is_byte_level, to_bytes
 from gptcore.data.tokenizers.byte_level import ByteLevelTokenizer
-from gptcore.data.tokenizers.gpt2_pattern import PieceStream, split_texts
+from gptcore.data.tokenizers.gpt2_pattern import PieceStream
 from gptcore.data.tokenizers.ids import Ids
 from gptcore.data.tokenizers.special import check_id, check_names, split_tokens
 from gptcore.data.tokenizers.texts import check_text, well_formed
@@ -112,7 +114,7 @@ class BPETokenizer(ByteLevelTokenizer):
 
         Args:
             source: 文字；或一个文件的路径（`Path`，UTF-8）；或它们的列表、迭代器，片段不会跨过两份。
-                字符串总是文字，不是文件名。
+                字符串总是文字，不是文件名。文件一段一段地读，占多少内存取决于有多少种片段。
             vocab_size: 词表大小，是 256 个字节、各次合并与特殊词元之和。
             special_tokens: 特殊词元的名字，编号在最后；训练文字里与它们相同的文字照普通文字统计。
             min_frequency: 一对词元至少出现多少次才合并；只出现一次的合并记住的是这份文字，而不是规律。
@@ -135,7 +137,7 @@ class BPETokenizer(ByteLevelTokenizer):
                 f"{BASE} 个字节，加上 {len(special)} 个特殊词元；请增大 vocab_size"
             )
         counts: Counter[str] = Counter()
-        for pieces in split_texts(_texts(source)):
+        for pieces in _pieces(source):
             counts.update(pieces)
         if not counts:
             raise DataError("BPETokenizer.train：没有文字可供训练；请给出至少一个字符的文字")
@@ -145,7 +147,9 @@ class BPETokenizer(ByteLevelTokenizer):
             raise DataError(
                 f"BPETokenizer.train：文字太少，只能合并 {len(merges)} 次（min_frequency={least}），"
                 f"词表最多 {most}，不够 vocab_size={size}；请给出更多文字，"
-                f"或者 vocab_size 不超过 {most}" + ("，或减小 min_frequency" if least > 1 else "")
+                f"或者 vocab_size 不超过 {most}"
+                + ("，或减小 min_frequency" if least > 1 else "")
+                + _path_hint(source)
             )
         return cls(merges, special)
 
@@ -228,8 +232,8 @@ def _rebuild(kind: type[BPETokenizer], *settings: Any) -> BPETokenizer:
     )
 
 
-def _texts(source: Any) -> Iterator[str]:
-    """各份文字；路径读成文字。"""
+def _pieces(source: Any) -> Iterator[list[str]]:
+    """各份文字的片段；路径读成文字。"""
     if isinstance(source, str | os.PathLike):
         source = (cast("str | os.PathLike[str]", source),)
     elif isinstance(source, bytes | bytearray) or not isinstance(source, Iterable):
@@ -238,11 +242,23 @@ def _texts(source: Any) -> Iterator[str]:
             "它必须是文字、文件的路径（Path），或它们的列表"
         )
     for item in cast("Iterable[Any]", source):
-        text = item
         if isinstance(item, os.PathLike):
-            text = read_text(cast("os.PathLike[str]", item))
-        check_text("BPETokenizer.train", text)
-        yield from well_formed((text,))
+            texts = text_chunks(cast("os.PathLike[str]", item))
+        else:
+            check_text("BPETokenizer.train", item)
+            texts = (cast("str", item),)
+        stream = PieceStream()
+        for text in well_formed(texts):
+            yield from stream.feed(text)
+        yield from stream.finish()
+
+
+def _path_hint(source: Any) -> str:
+    """文字其实是一个文件名时的提示。"""
+    with contextlib.suppress(OSError, ValueError):
+        if isinstance(source, str) and len(source) < 1000 and Path(source).is_file():
+            return f"；{source!r} 是一个文件，要读它请写 Path({source!r})"
+    return ""
 
 
 def _check_merges(merges: Any) -> list[tuple[bytes, bytes]]:

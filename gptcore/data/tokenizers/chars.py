@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self, cast
 
 import numpy as np
@@ -102,15 +102,45 @@ class CharTokenizer(Tokenizer):
         check_text("encode", text)
         self._select("encode", allowed_special)
         ids = np.empty(len(text), dtype=np.int64)
-        largest = len(self._table) - 1
-        for start in range(0, len(text), BLOCK):
-            encoded = text[start : start + BLOCK].encode("utf-32-le", "surrogatepass")
-            codes = np.frombuffer(encoded, dtype="<u4")
-            found = self._table[np.minimum(codes, largest)]
-            if found.min() < 0:
-                self._unknown(text, start + int(np.argmax(found < 0)))
+        start = 0
+        for found in self._blocks((text,)):
             ids[start : start + len(found)] = found
+            start += len(found)
         return ids
+
+    def encode_stream(
+        self, texts: Iterable[str], *, allowed_special: AllowedSpecial = ()
+    ) -> Iterator[Ids]:
+        """逐段编码一份分成几段的长文本，各段的结果连起来，与一次编码全文相同。
+
+        Args:
+            texts: 文本的各段，首尾相接。
+            allowed_special: 同 `encode_array`。
+
+        Returns:
+            编号的数组，每个至多 100 万个编号。
+
+        Raises:
+            DataError: 有字符不在词表里；消息写出它在全文里的位置。
+            DtypeError: 有一段不是字符串。
+        """
+        self._select("encode", allowed_special)
+        return self._blocks(texts)
+
+    def _blocks(self, texts: Iterable[str]) -> Iterator[Ids]:
+        position = 0
+        largest = len(self._table) - 1
+        for text in texts:
+            check_text("encode", text)
+            for start in range(0, len(text), BLOCK):
+                piece = text[start : start + BLOCK]
+                codes = np.frombuffer(piece.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+                found = self._table[np.minimum(codes, largest)]
+                if found.min() < 0:
+                    at = int(np.argmax(found < 0))
+                    self._unknown(piece[at], position + at)
+                yield found.astype(np.int64)
+                position += len(piece)
 
     def decode(self, ids: Any) -> str:
         """把一串词元编号变回文本。
@@ -169,9 +199,9 @@ class CharTokenizer(Tokenizer):
     def __repr__(self) -> str:
         return f"CharTokenizer(vocab_size={self.vocab_size})"
 
-    def _unknown(self, text: str, position: int) -> None:
+    def _unknown(self, character: str, position: int) -> None:
         raise DataError(
-            f"encode：位置 {position}（从 0 数起）上的字符 {describe(text[position])}不在词表里，"
+            f"encode：位置 {position}（从 0 数起）上的字符 {describe(character)}不在词表里，"
             f"词表共有 {self.vocab_size} 个字符；请删去或替换它，或改用训练文本里含有它的模型"
         )
 

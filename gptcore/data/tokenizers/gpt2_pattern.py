@@ -15,7 +15,7 @@ Python 的 `re` 没有 `\p{L}`，第三方的 `regex` 有，但它跟着新版�
 
 import functools
 import re
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 
 from gptcore.data.tokenizers.unicode_ranges import LETTERS, NUMBERS, SPACES
 
@@ -87,16 +87,6 @@ def split_pieces(text: str) -> Iterator[list[str]]:
         [['Hello', ' ', ' world', "'s", ' 3', '.', '5']]
     """
     yield from _blocks(text, final=True)
-
-
-def split_texts(texts: Iterable[str]) -> Iterator[list[str]]:
-    """切分几份互不相干的文字，片段不会跨过两份。
-
-    Yields:
-        片段，每次一批。
-    """
-    for text in texts:
-        yield from _blocks(text, final=True)
 
 
 def _blocks(text: str, final: bool) -> Generator[list[str], None, str]:
