@@ -157,30 +157,31 @@ def _require_regular(mode: int) -> None:
 
 
 @contextlib.contextmanager
-def locked_folder(folder: Path) -> Generator[bool]:
+def locked_folder(folder: Path, seconds: float = LOCK_SECONDS) -> Generator[bool]:
     """同一时刻只让一个进程（或线程）写这个文件夹；进程结束，锁也就没有了。
 
     有的网络文件系统不支持锁，这时不锁，照样继续。
 
     Args:
         folder: 文件夹，已经存在。
+        seconds: 最多等多久。
 
     Yields:
         是否锁住了。
 
     Raises:
-        OSError: 等了 `LOCK_SECONDS` 秒，别的进程还在写。
+        OSError: 等了 `seconds` 秒，别的进程还在写。
     """
     descriptor = _open_lock(folder)
     try:
-        yield descriptor is not None and _wait(descriptor)
+        yield descriptor is not None and _wait(descriptor, seconds)
     finally:
         if descriptor is not None:
             os.close(descriptor)
 
 
-def _wait(descriptor: int) -> bool:
-    deadline = time.monotonic() + LOCK_SECONDS
+def _wait(descriptor: int, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
     while True:
         try:
             _lock(descriptor)

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Collection
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -28,6 +29,7 @@ from gptcore.cli.folders import (
 from gptcore.cli.settings import FREE, TrainSettings, option_of, parse_settings
 from gptcore.cli.usage import UsageError
 from gptcore.errors import DataError, GptcoreError, NonFiniteError
+from gptcore.files import locked_folder, make_folder
 from gptcore.serialization import (
     MANIFEST,
     dump_json,
@@ -268,14 +270,25 @@ class RunFolder(OutputFolder):
         self.mode = mode
         self.checkpoints, self.metrics = folder / CHECKPOINTS, folder / METRICS
         self._trainer: GPTTrainer | None = None
+        self._lock = ExitStack()
 
     def begin(self, run: Run, trainer: GPTTrainer) -> None:
-        """第一步之前：删去要放弃的检查点，存下设置。
+        """第一步之前：锁住文件夹，删去要放弃的检查点，存下设置。
 
         Args:
             run: 这次训练。
             trainer: 训练器，由它知道做了几步。
+
+        Raises:
+            UsageError: 另一个进程正在这里训练。
         """
+        make_folder(self.checkpoints)
+        try:
+            self._lock.enter_context(locked_folder(self.checkpoints, seconds=1.0))
+        except OSError as error:
+            raise UsageError(
+                f"{self.option}：另一个进程正在 {self.folder} 里训练；请等它做完，或换一个文件夹"
+            ) from error
         self._trainer = trainer
         if self.mode is Mode.RESTART:
             self._clear()
@@ -290,6 +303,9 @@ class RunFolder(OutputFolder):
         write_bytes(self.folder / RUN, dump_json(value))
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._lock.close()
+        with suppress(OSError):  # 空的才删得掉
+            self.checkpoints.rmdir()
         if error is not None and self._trainer is not None:
             if self._trainer.state.step == 0 and self.mode is not Mode.RESUME:
                 self._discard()  # 一步也没有做完，什么也不留下
@@ -332,5 +348,3 @@ class RunFolder(OutputFolder):
     def _discard(self) -> None:
         for path in (self.folder / RUN, self.metrics):
             path.unlink(missing_ok=True)
-        if self.checkpoints.is_dir() and not any(self.checkpoints.iterdir()):
-            self.checkpoints.rmdir()

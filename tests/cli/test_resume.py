@@ -137,6 +137,28 @@ def test_a_second_interrupt_exits_at_once(text_file: Path, tmp_path: Path) -> No
 
 
 @unix
+@pytest.mark.parametrize("option", ["--resume", "--restart"])
+def test_two_processes_do_not_train_in_one_folder(
+    text_file: Path, tmp_path: Path, option: str
+) -> None:
+    out = tmp_path / "m"
+    args = ("train", "--corpus", text_file, *SIZE, "--steps", 10**6, "--save-every", "20")
+    with start(*args, "--out", out) as child:
+        wait_for_step(child)
+        run = (out / "run.json").read_bytes()
+        other = process(*args, "--out", out, option)
+        assert other.code == 2
+        assert "另一个进程正在" in other.err
+        assert "--resume" not in other.err
+        assert (out / "run.json").read_bytes() == run
+        child.send_signal(signal.SIGINT)
+        child.communicate(timeout=30)
+    assert child.returncode == 130
+    assert find_checkpoints(out / "checkpoints")
+    assert json.loads(run)["id"] in (out / "run.json").read_text(encoding="utf-8")
+
+
+@unix
 def test_killed_before_the_first_checkpoint(text_file: Path, tmp_path: Path) -> None:
     out, whole = tmp_path / "m", tmp_path / "whole"
     args = ("--corpus", text_file, *SIZE, "--steps", "300", "--save-every", "1000")
