@@ -10,6 +10,8 @@ import pytest
 from cli.running import Outcome
 from cli.test_errors import assert_error
 
+from gptcore.errors import DataError
+
 Cli = Callable[..., Outcome]
 SIZE = ("--context-size", "8", "--embedding-size", "8", "--heads", "2", "--blocks", "1")
 TWENTY = (*SIZE, "--steps", "20", "--save-every", "5", "--eval-every", "5", "--keep", "2")
@@ -302,3 +304,28 @@ def test_nan_keeps_the_checkpoint_and_can_be_skipped(
     again = cli(*command.split()[1:])
     assert (again.code, again.err) == (0, "")
     assert "跳过了 1 步" in again.out
+
+
+def test_a_full_disk_tells_where_to_go_on(
+    cli: Cli, text_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gptcore.training import checkpoints
+
+    save, out = checkpoints.save_checkpoint, tmp_path / "m"
+
+    def full(trainer: Any, folder: Path) -> None:
+        if trainer.state.step > 10:
+            raise DataError(f"不能写入 {folder}：磁盘满了；请检查路径、权限与磁盘空间")
+        save(trainer, folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "save_checkpoint", full)
+        result = cli("train", "--corpus", text_file, "--out", out, *TWENTY)
+    kept = out / "checkpoints" / "step-00000010"
+    assert_error(
+        result,
+        "磁盘满了",
+        f"第 10 步之后的状态存在 {kept}，接着训练：gptcore train --out {out} --resume",
+    )
+    resumed = cli("train", "--out", out, "--resume")
+    assert (resumed.code, resumed.err) == (0, "")
