@@ -227,6 +227,7 @@ class Checkpoints(Callback):
         """保存最后的状态。"""
         if trainer.state.step not in (0, self._saved):
             self.save(trainer)
+        self._interrupts.raise_again()
 
     def close(self, trainer: Trainer) -> None:
         """恢复原来处理信号的办法。"""

@@ -256,6 +256,19 @@ def test_a_signal_after_periodic_saves_still_saves(tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_a_signal_at_the_very_end_is_not_lost(tmp_path: Path) -> None:
+    dataset, folder = chars(tmp_path), tmp_path / "run"
+
+    class Late(Callback):
+        def on_end(self, trainer: Trainer) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        list(gpt_trainer(dataset).steps(dataset, 3, callbacks=[Late(), Checkpoints(folder)]))
+    assert [p.name for p in folder.iterdir()] == ["step-00000003"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 def test_the_second_signal_does_not_wait(tmp_path: Path) -> None:
     dataset, folder = chars(tmp_path), tmp_path / "run"
 
