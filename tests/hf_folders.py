@@ -41,7 +41,7 @@ KINDS = {"F32": "<f4", "F16": "<f2", "F64": "<f8", "I64": "<i8", "U8": "<u1"}
 
 
 def shapes(config: dict[str, Any], untied: bool = False) -> dict[str, tuple[int, ...]]:
-    """GPT-2 的参数：名字与形状，Conv1D 的矩阵是（输入, 输出）。"""
+    """GPT-2 的参数：名字与形状，Conv1D 的矩阵是 `(输入, 输出)`。"""
     size = config["n_embd"]
     found: dict[str, tuple[int, ...]] = {
         "transformer.wte.weight": (config["vocab_size"], size),

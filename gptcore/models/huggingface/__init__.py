@@ -2,7 +2,8 @@ r"""GPT-2 与 Hugging Face：读入别人的模型，把自己的模型带出去
 
 [`from_pretrained`][gptcore.models.huggingface.from_pretrained] 读入 Hugging Face 格式的 GPT-2 文件夹，
 [`save_pretrained`][gptcore.models.huggingface.save_pretrained] 写出 transformers 能读的文件夹；两个方向上，
-同样的词元得到同样的 logits（相差在 float32 的舍入之内），参数来回一次一位不差。只用本机的文件，不需要 PyTorch。
+同样的词元得到同样的 logits（相差在 float32 的舍入之内），参数来回一次一位不差。只用本机的文件，不需要 PyTorch；
+有网络的地方可以用 [`download_pretrained`][gptcore.models.huggingface.download_pretrained] 按名字下载。
 
 名字与形状的对照，$E$ 是嵌入尺寸，$V$ 是词表大小，$T$ 是上下文尺寸，`i` 是第几块：
 
@@ -38,7 +39,8 @@ Radford 等 2019，*Language Models are Unsupervised Multitask Learners*。
 教程：第 20 章 载入 GPT-2。
 """
 
+from gptcore.models.huggingface.download import download_pretrained
 from gptcore.models.huggingface.loading import from_pretrained, load_pretrained
 from gptcore.models.huggingface.saving import save_pretrained
 
-__all__ = ["from_pretrained", "load_pretrained", "save_pretrained"]
+__all__ = ["download_pretrained", "from_pretrained", "load_pretrained", "save_pretrained"]

@@ -160,7 +160,7 @@ def _files(folder: Path, stack: ExitStack) -> Iterator[tuple[ArrayFile, list[str
         file = stack.enter_context(ArrayFile(folder / WEIGHTS))
         yield file, list(file.entries)
         return
-    for shard, names in _shards(folder / INDEX).items():
+    for shard, names in shards(folder / INDEX).items():
         file = stack.enter_context(ArrayFile(folder / shard))
         absent = [name for name in names if name not in file.entries]
         listed = set(names)
@@ -175,23 +175,30 @@ def _files(folder: Path, stack: ExitStack) -> Iterator[tuple[ArrayFile, list[str
         yield file, names
 
 
-def _shards(path: Path) -> dict[str, list[str]]:
-    """索引说的各个分片，与其中的名字；分片只能是同一个文件夹里的文件。"""
+def shards(path: Path) -> dict[str, list[str]]:
+    """索引说的各个分片，与其中的名字；分片只能是同一个文件夹里的文件。
+
+    Args:
+        path: 索引 `model.safetensors.index.json`。
+
+    Raises:
+        DataError: 不是索引，或者分片的名字不是普通的文件名。
+    """
     index: Any = parse_json(read_bytes(path, INDEX_LIMIT), path)
     mapping: Any = cast("Any", index).get("weight_map") if isinstance(index, dict) else None
     if not isinstance(mapping, dict) or not mapping:
         raise DataError(f"{path} 里没有 weight_map，不是分片的索引；请重新下载")
-    shards: dict[str, list[str]] = {}
+    found: dict[str, list[str]] = {}
     for name, shard in cast("dict[str, Any]", mapping).items():
         if not is_plain_name(shard) or not shard.endswith(".safetensors"):
             raise DataError(
                 f"{path} 说 {name[:60]} 在 {str(shard)[:60]!r} 里；"
                 "分片只能是同一个文件夹里的 .safetensors 文件，这个索引不可信"
             )
-        shards.setdefault(shard, []).append(name)
-    if len(shards) > SHARDS:
-        raise DataError(f"{path} 说有 {len(shards)} 个分片，最多 {SHARDS} 个；这个索引不可信")
-    return shards
+        found.setdefault(shard, []).append(name)
+    if len(found) > SHARDS:
+        raise DataError(f"{path} 说有 {len(found)} 个分片，最多 {SHARDS} 个；这个索引不可信")
+    return found
 
 
 def _no_weights(folder: Path) -> NoReturn:
