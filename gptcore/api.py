@@ -5,8 +5,11 @@ from gptcore.data import (
     CharTokenizer,
     Dataset,
     NextCharDataset,
+    TextDataset,
+    TokenDataset,
     corpus_path,
     load_corpus,
+    write_tokens,
 )
 from gptcore.errors import (
     ArgumentError,
@@ -126,6 +129,8 @@ __all__ = [
     "Softmax",
     "StepReport",
     "Tensor",
+    "TextDataset",
+    "TokenDataset",
     "Trainer",
     "Tril",
     "WarmupCosineScheduler",
@@ -141,4 +146,5 @@ __all__ = [
     "no_grad",
     "save_model",
     "save_pretrained",
+    "write_tokens",
 ]

@@ -2,8 +2,11 @@
 
 from gptcore.data.base import Dataset
 from gptcore.data.corpora import corpus_names, corpus_path, find_corpus, load_corpus
-from gptcore.data.datasets import CharDataset, NextCharDataset
-from gptcore.data.text import read_text
+from gptcore.data.datasets import CharDataset, NextCharDataset, WindowDataset
+from gptcore.data.text import read_text, text_chunks
+from gptcore.data.text_datasets import TextDataset, TokenDataset
+from gptcore.data.token_files import FileTokens, TokenFile
+from gptcore.data.token_writing import write_tokens
 from gptcore.data.tokenizers import (
     END_OF_TEXT,
     BPETokenizer,
@@ -15,7 +18,7 @@ from gptcore.data.tokenizers import (
     load_tokenizer,
     tokenizer_from_dict,
 )
-from gptcore.data.windows import OneHotRows
+from gptcore.data.windows import OneHotRows, TokenRows
 
 __all__ = [
     "END_OF_TEXT",
@@ -24,10 +27,16 @@ __all__ = [
     "CharDataset",
     "CharTokenizer",
     "Dataset",
+    "FileTokens",
     "IncrementalDecoder",
     "NextCharDataset",
     "OneHotRows",
+    "TextDataset",
+    "TokenDataset",
+    "TokenFile",
+    "TokenRows",
     "Tokenizer",
+    "WindowDataset",
     "corpus_names",
     "corpus_path",
     "find_corpus",
@@ -35,5 +44,7 @@ __all__ = [
     "load_corpus",
     "load_tokenizer",
     "read_text",
+    "text_chunks",
     "tokenizer_from_dict",
+    "write_tokens",
 ]

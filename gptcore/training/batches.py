@@ -9,6 +9,7 @@ from gptcore.errors import ArgumentError, DataError, DtypeError
 from gptcore.kernels.convert import brief
 from gptcore.random import resolve_rng
 from gptcore.tensor import Tensor
+from gptcore.training.orders import shuffled_order
 from gptcore.training.state import RunState
 
 
@@ -16,8 +17,8 @@ class Batches:
     """按 `RunState` 记着的位置，接连取出训练集的批。
 
     打乱时，每一轮开始从 `rng` 抽一个种子，这一轮的次序由它决定，种子存在状态里：
-    中断之后不必保存整个次序，就能从同一批接着取。打乱的是样本，不是整批；凑不满一批的尾巴丢弃，
-    每一轮丢的是不同的样本。
+    中断之后不必保存整个次序，就能从同一批接着取；样本再多，次序也只占很少的内存，见 `orders`。
+    打乱的是样本，不是整批；凑不满一批的尾巴丢弃，每一轮丢的是不同的样本。
 
     Args:
         dataset: 数据集。
@@ -70,7 +71,7 @@ class Batches:
             return self.dataset[i]
         if self._order is None or self._order[0] != seed:
             x, _ = self.dataset.train_data
-            self._order = seed, np.random.default_rng(seed).permutation(len(x))
+            self._order = seed, shuffled_order(seed, len(x))
         size = self.dataset.batch_size
         return self.dataset.take(self._order[1][i * size : (i + 1) * size])
 
