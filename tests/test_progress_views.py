@@ -1,5 +1,6 @@
 """训练的进度显示在哪里：终端与 Jupyter"""
 
+import io
 import os
 import re
 import sys
@@ -40,6 +41,22 @@ def test_the_live_display_fits_any_width(tmp_path: Path, width: int) -> None:
     frames = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out).replace("\r", "\n").split("\n")
     assert max(map(cell_len, frames)) <= width
     assert out.rindex("\x1b[?25h") > out.rindex("\x1b[?25l")  # 光标还原
+
+
+def test_a_live_display_without_steps_writes_nothing() -> None:
+    file = io.StringIO()
+    console = Console(file=file, width=80, force_terminal=True)
+    display = ProgressDisplay(view=LiveView(console), clock=Clock())
+    trainer: Any = FakeTrainer(10)
+    display.on_start(trainer)
+    display.close(trainer)
+    assert file.getvalue() == ""
+    clock = Clock()
+    display = ProgressDisplay(view=LiveView(console), clock=clock)
+    display.on_start(trainer)
+    feed(display, trainer, clock, range(1), 0.01)  # 还不到刷新的时候就出了错
+    display.close(trainer)
+    assert "训练 1/10" in file.getvalue()
 
 
 def test_the_live_display_refreshes_at_most_five_times_a_second() -> None:

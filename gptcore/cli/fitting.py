@@ -151,7 +151,7 @@ def fit(
 def _advice(trainer: GPTTrainer, folder: RunFolder) -> str:
     """出现 NaN 或无穷时，用选项的名字说出办法。"""
     if trainer.checkpoint is None:
-        return f"没有保存，{OPTIONS}"
+        return OPTIONS
     more = str(max(10, 2 * trainer.skip_nonfinite))
     skip = train_command(folder.folder, "--resume", "--skip-nonfinite", more)
     return f"跳过这样的步接着训练：{skip}；从头再来，{OPTIONS}"

@@ -132,7 +132,7 @@ def _progress(folder: Path, place: Path) -> dict[str, str]:
         rows["最近一次评估"] = "第 {:,} 步，{:.4f}".format(*state.evaluations[-1])
         rows["最低的一次"] = "第 {:,} 步，{:.4f}".format(*state.best)
     for path in () if run_around(folder) else found:
-        rows[f"检查点 {path.name}"] = _size(sum(p.stat().st_size for p in path.iterdir()))
+        rows[path.name] = _size(sum(p.stat().st_size for p in path.iterdir()))
     return rows
 
 

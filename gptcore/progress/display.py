@@ -104,7 +104,7 @@ class ProgressDisplay(Callback):
 
     def close(self, trainer: Trainer) -> None:
         """留下最后的样子。"""
-        if self._meter is not None and self._drawn not in (-1, self._meter.done):
+        if self._meter and self._meter.counted and self._drawn != self._meter.done:
             self._draw(self._clock())
         view, self._view = self._view, None
         if view is not None:

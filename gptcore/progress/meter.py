@@ -29,7 +29,7 @@ class Meter:
         self._clock, self._state = clock, state
         self._start = self._last = clock()
         self._paused = 0.0
-        self._counted = 0  # 这次做了几步
+        self.counted = 0  # 这次做了几步
         self._training = 0.0  # 其中只有训练的那些步共用了多久
         self._seconds: deque[float] = deque(maxlen=RECENT)
         self._losses: deque[float] = deque(maxlen=RECENT)
@@ -48,7 +48,7 @@ class Meter:
             self._seconds.append(now - self._last)
             self._training += now - self._last
         self._disturbed, self._last = False, now
-        self._counted += 1
+        self.counted += 1
         self.done, self._report = report.step + 1, report
         if not report.skipped and math.isfinite(report.loss):
             self._losses.append(report.loss)
@@ -71,7 +71,7 @@ class Meter:
             return self._evaluation()
         loss = sum(self._losses) / len(self._losses) if self._losses else math.nan
         pace = sum(self._seconds) / len(self._seconds) if self._seconds else 0.0
-        others = max(0.0, self.seconds - self._training) / self._counted
+        others = max(0.0, self.seconds - self._training) / self.counted
         rate = report.tokens / max(pace or others, 1e-9)
         items = [
             f"损失 {loss:.3f}",

@@ -58,11 +58,12 @@ class LiveView:
         self._live = Live(console=self._console, auto_refresh=False)
 
     def open(self) -> None:
-        """藏起光标。"""
-        self._live.start()
+        """第一次 `draw` 时才占几行。"""
 
     def draw(self, done: int, total: int | None, items: list[str]) -> None:
-        """画一次。"""
+        """画一次；第一次藏起光标。"""
+        if not self._live.is_started:
+            self._live.start()
         self._live.update(self._frame(done, total, items), refresh=True)
 
     def say(self, text: str) -> None:

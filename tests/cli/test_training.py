@@ -33,7 +33,7 @@ def test_diverging_on_the_last_step_keeps_the_old_model(
     before = contents(tmp_path / "m")
     wild = ("--steps", 1, "--warmup-steps", 0, "--lr", rate)
     result = cli(*args, *wild, "--out", tmp_path / "m")
-    assert_error(result, "没有保存", "--lr", "--weight-decay", "--warmup-steps")
+    assert_error(result, "减小学习率", "--lr", "--weight-decay", "--warmup-steps")
     after = contents(tmp_path / "m")
     assert after.pop("run.json")
     assert after.pop("metrics.jsonl")
