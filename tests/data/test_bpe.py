@@ -20,7 +20,7 @@ from gptcore.data.tokenizers import BPETokenizer, Tokenizer, bpe_merging, tokeni
 from gptcore.data.tokenizers.gpt2_pattern import split_pieces
 from gptcore.errors import ArgumentError, DataError, DtypeError, ShapeError
 
-SPECIAL = ["<|endoftext|>", "<a b>", "引 \"号'", "换\n行", r".*+?[](){}^$|\d", "<|end"]
+SPECIAL = ["<|end", "<a b>", "引 \"号'", "换\n行", r".*+?[](){}^$|\d", "<|endoftext|>"]
 # 字母少，合并多
 small = st.text(st.sampled_from("ab c"), max_size=40)
 
@@ -64,6 +64,12 @@ def test_same_as_the_naive_algorithm(merges: list[tuple[bytes, bytes]], text: st
     assert [tokenizer.decode_bytes([i]) for i in ids] == naive_encode(text, merges)
     assert tokenizer.decode(ids) == text
     assert tokenizer.encode(text) == ids  # 第二次取自缓存
+
+
+def test_a_merge_listed_before_its_parts() -> None:
+    """合并出 `ab` 之后，排在前面的 `ab a` 立刻有了用处，先于右边的 `a b`。"""
+    tokenizer = BPETokenizer([(b"ab", b"a"), (b"a", b"b")])
+    assert [tokenizer.decode_bytes([i]) for i in tokenizer.encode("abab")] == [b"aba", b"b"]
 
 
 @given(merge_lists(), small)
@@ -124,6 +130,14 @@ def test_parts_of_a_stream_do_not_matter(
         arrays = list(trained.encode_stream(parts, allowed_special=allowed))
         joined = [i for array in arrays for i in array.tolist()]
         assert joined == trained.encode(text, allowed_special=allowed)
+
+
+def test_every_way_to_cut_a_special_token(trained: BPETokenizer) -> None:
+    text = "a<|endoftext|>b<|end<|endoftext|<a b><a"
+    for cut in range(len(text) + 1):
+        arrays = trained.encode_stream([text[:cut], text[cut:]], allowed_special="all")
+        joined = [i for array in arrays for i in array.tolist()]
+        assert joined == slow_special(trained, text, SPECIAL)
 
 
 def test_ids_of_a_new_vocabulary(trained: BPETokenizer) -> None:

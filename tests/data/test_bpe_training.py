@@ -18,7 +18,11 @@ from gptcore.data.tokenizers.byte_alphabet import BYTE_ORDER, to_characters
 from gptcore.data.tokenizers.gpt2_pattern import split_pieces
 from gptcore.errors import ArgumentError, DataError, DtypeError
 
-texts = st.text(st.sampled_from("aab bc \n龙龚1"), min_size=1, max_size=80)
+# 几种词各重复几次：相邻的对时增时减，次数常常相同
+words = st.text(st.sampled_from("abc龙龚1"), min_size=1, max_size=9)
+texts = st.lists(st.tuples(words, st.integers(1, 9)), min_size=1, max_size=9).map(
+    lambda pairs: "".join(f"{word}\n" * count for word, count in pairs)
+)
 
 
 def naive_merges(text: str, merges: int, least: int) -> list[tuple[bytes, bytes]]:
@@ -113,6 +117,12 @@ def test_ties_take_the_smallest_ids() -> None:
     assert BPETokenizer.train("\x01\x02a\x01\x02ab\nab", 257, min_frequency=1).merges == [
         (b"a", b"b")
     ]
+
+
+def test_a_pair_that_lost_some_of_its_occurrences() -> None:
+    """`b a` 先有 9 次；合并 `a b` 用掉其中 5 次，还剩 4 次。"""
+    merges = train("abab\n" * 5 + "ba\n" * 4, 3)
+    assert merges == [(b"a", b"b"), (b"ab", b"ab"), (b"b", b"a")]
 
 
 def test_the_order_of_texts_does_not_matter() -> None:

@@ -105,6 +105,17 @@ def test_blocks_and_parts_do_not_matter(text: str, block: int, cuts: list[int]) 
     assert list(stream.finish()) == []
 
 
+@pytest.mark.parametrize("block", [1, 3, 1 << 16])
+def test_every_way_to_cut_a_contraction(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    """`'r` 之后来了 `e` 才是缩写；空白之后来了字母，最后一个空白归它。"""
+    monkeypatch.setattr(gpt2_pattern, "BLOCK", block)
+    text = "so we they're x'll 'd  \n y''ve 1 's"
+    for cut in range(len(text) + 1):
+        stream = PieceStream()
+        found = [*stream.feed(text[:cut]), *stream.feed(text[cut:]), *stream.finish()]
+        assert [piece for batch in found for piece in batch] == slow_pieces(text)
+
+
 def test_without_splitting() -> None:
     stream = PieceStream(split=False)
     assert [*stream.feed("a b"), *stream.feed(" c")] == []

@@ -67,8 +67,8 @@ def variants(trained: BPETokenizer) -> dict[str, BPETokenizer]:
         "编号有空": BPETokenizer(merges, {"<|endoftext|>": 1000, "<a b>": 500}),
         "没有合并": BPETokenizer([]),
         "次序颠倒": BPETokenizer(
-            [(b"lo", b"w"), (b"l", b"o")],
-            vocab={**BPETokenizer([]).vocab, b"lo": 256, b"low": 257},
+            [(b"lo", b"w"), (b"l", b"o"), (b"ab", b"a"), (b"a", b"b")],
+            vocab={**BPETokenizer([]).vocab, b"lo": 256, b"low": 257, b"ab": 258, b"aba": 259},
         ),
     }
 

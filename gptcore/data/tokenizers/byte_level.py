@@ -199,6 +199,4 @@ class ByteLevelDecoder(IncrementalDecoder):
         Returns:
             剩余的文字，通常为空；残缺的字节变成 U+FFFD。
         """
-        rest = self._utf8.decode(b"", True)
-        self._utf8.reset()
-        return rest
+        return self._utf8.decode(b"", True)
