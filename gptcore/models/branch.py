@@ -1,6 +1,7 @@
 """注意力与前馈网络共同的骨架：归一化、残差连接与随机失活"""
 
 from abc import abstractmethod
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,12 @@ class GPTBranch(Layer):
 
     教程：第 14 章 前馈网络与残差连接，第 15 章 层归一化与 GPT 模型，第 16 章 过拟合与 Dropout。
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if {"branch", "enter"} & vars(cls).keys() and "infer" not in vars(cls):
+            # 继承来的 infer 不知道新的分支
+            cls.infer = Layer.infer
 
     def __init__(
         self,

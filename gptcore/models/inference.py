@@ -10,7 +10,13 @@ from gptcore.errors import ArgumentError, ShapeError
 from gptcore.kernels.array import Array
 from gptcore.layers import Layer
 from gptcore.layers.checks import require_size, to_ids, to_tensor
-from gptcore.models.blocks import GPTEmbedding, GPTOutput, GPTTransformer
+from gptcore.models.blocks import (
+    GPTAttention,
+    GPTEmbedding,
+    GPTFeedForward,
+    GPTOutput,
+    GPTTransformer,
+)
 from gptcore.models.cache import KVCache
 from gptcore.models.generation import GeneratedToken, SamplingOptions
 from gptcore.models.generation import ids as writing
@@ -52,6 +58,25 @@ class GPTInference(Layer):
         """参数的类型，也是分数与缓存的类型；有几种时是最宽的。"""
         return np.result_type(*{p.dtype for p in self.parameters})
 
+    @property
+    def cacheable(self) -> bool:
+        """能不能用缓存：嵌入与各块都是库里原样的。
+
+        改写了 `forward` 的（子类，或者换在实例上），缓存不知道它做什么，生成时每次重算，结果一样。线性层与归一化换成
+        别的 [`Layer`][gptcore.layers.base.Layer] 不要紧。
+        """
+        from gptcore.models.gpt import GPT
+
+        parts: list[tuple[object, type]] = [(self, GPT), (self.embedding, GPTEmbedding)]
+        for block in self.transformers:
+            parts.append((block, GPTTransformer))
+            parts += [(block.attention, GPTAttention), (block.feed_forward, GPTFeedForward)]
+        return all(
+            getattr(getattr(part, name), "__func__", None) is getattr(kind, name)
+            for part, kind in parts
+            for name in ("forward", "infer")
+        )
+
     # ---------------------------------------------------------------- 推理
 
     def new_cache(self, batch: int = 1, capacity: int | None = None) -> KVCache:
@@ -91,6 +116,7 @@ class GPTInference(Layer):
 
         Raises:
             RangeError: 编号超出词表。
+            ArgumentError: 有缓存，模型却改写过，不能用缓存。
             ShapeError: 形状不对，或者缓存放不下。
 
         Examples:
@@ -100,7 +126,15 @@ class GPTInference(Layer):
 
         教程：第 18 章 KV 缓存。
         """
-        array = to_ids("GPT", require_ids(ids), self.vocab_size)
+        tensor = require_ids(ids)
+        if not self.cacheable:
+            if cache is not None:
+                raise ArgumentError(
+                    "next_scores：模型的某一块改写了 forward，不能用缓存；请去掉 cache，每次给出全文"
+                )
+            with self.evaluating(), no_grad():
+                return self(tensor).data[:, -1]
+        array = to_ids("GPT", tensor, self.vocab_size)
         positions = None if cache is None else cache.begin(*array.shape)
         x = self.embedding.infer(array, positions)  # (B, n, E)
         for i, block in enumerate(self.transformers):

@@ -6,7 +6,7 @@ from typing import Any, cast
 import numpy as np
 
 from gptcore.data.tokenizers import check_range, integer_ids
-from gptcore.errors import ArgumentError, DataError
+from gptcore.errors import ArgumentError, DataError, GptcoreError
 from gptcore.kernels.convert import brief
 from gptcore.random import resolve_rng
 
@@ -43,12 +43,14 @@ def stop_ids(end_of_text: Any, vocab_size: int) -> frozenset[int]:
     if end_of_text is None:
         return frozenset()
     single = isinstance(end_of_text, int | np.integer)
-    ids = integer_ids("generate", [end_of_text] if single else end_of_text)
-    if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < vocab_size:
+    try:
+        ids = integer_ids("generate", [end_of_text] if single else end_of_text)
+        check_range("generate", ids, vocab_size)
+    except GptcoreError as error:
         raise ArgumentError(
-            f"generate：end_of_text 是 {brief(end_of_text)}，词表的编号是 0 到 {vocab_size - 1}；"
+            f"generate：end_of_text 是 {brief(end_of_text)}，要是 0 到 {vocab_size - 1} 的编号，一个或几个；"
             "请给出同一个分词器的文本结束词元"
-        )
+        ) from error
     return frozenset(ids.tolist())
 
 

@@ -129,16 +129,16 @@ class Sampler:
         return p
 
     def choose(self, x: Array, seen: Array, u: float, tolerance: float = 0) -> tuple[int, bool]:
-        """选下一个词元，并说明分数差一点会不会改变结果。
+        """选下一个词元，并说明分数的舍入误差会不会改变结果。
 
         Args:
             x: 分数，形状 `(词表大小,)`，float64。
             seen: 已经出现过的编号，整数数组。
             u: 0 到 1 的随机数。
-            tolerance: 分数可能有多大的误差。
+            tolerance: 每个分数的误差的上限；0 就是没有误差。
 
         Returns:
-            编号；以及每个分数各变动不超过 `tolerance` 时，选出的是否仍是它。
+            编号；以及有这样的误差时，选出的是否仍是它。
         """
         theta = self.repetition_penalty
         x = self._penalized(x, seen)
@@ -149,8 +149,10 @@ class Sampler:
             return best, not tolerance or np.count_nonzero(x >= x[best] - 2 * tolerance) == 1
         ids, p, doubt = self._candidates(x, tolerance)
         i, low, high = draw(p, u)
-        shift = 2 * tolerance / self.temperature
-        clear = not tolerance or (_apart(u, low, shift, doubt) and _apart(u, high, shift, doubt))
+        clear = True
+        if tolerance:
+            shift = _spread(2 * tolerance / self.temperature, p)
+            clear = _move(low, shift) + doubt < u < _move(high, -shift) - doubt
         return (i if ids is None else int(ids[i])), clear
 
     def _penalized(self, x: Array, seen: Array) -> Array:
@@ -166,15 +168,17 @@ class Sampler:
         """温度、top-k、top-p 与 min-p。
 
         Returns:
-            留下的编号，从小到大，`None` 表示全部；它们的概率，和为 1；以及分数有误差时，去留不分明的词元的概率之和。
+            留下的编号，从小到大，`None` 表示全部；它们的概率，和为 1；以及分数有误差时，去留不分明的词元使
+            累积概率至多差多少。
         """
-        ids, best, doubt = None, x.max(), 0.0
+        ids, best = None, x.max()
+        doubt = 0.0  # 去留不分明的概率之和，以最大的概率为单位
         if 0 < self.top_k < len(x):  # 温度不改变次序：先挑，再除
             edge = np.partition(x, len(x) - self.top_k)[len(x) - self.top_k]
             ids = _largest(x, self.top_k, edge)
             if tolerance:
                 with np.errstate(invalid="ignore"):  # 两个负无穷相减
-                    close = np.count_nonzero(np.abs(x - edge) <= 2 * tolerance)
+                    close = int(np.count_nonzero(np.abs(x - edge) <= 2 * tolerance))
                 doubt += math.exp(float(edge - best) / self.temperature) * (close > 1) * close
             x = x[ids]
         z = x - best
@@ -182,48 +186,57 @@ class Sampler:
             z /= self.temperature
         slack = 2 * tolerance / self.temperature
         if self.top_p < 1:
-            kept, close = _top_p(z, self.top_p, slack)
-            doubt += math.exp(float(z[kept].min())) * close
-            ids, z = kept if ids is None else ids[kept], z[kept]
+            kept, unsure = _top_p(z, self.top_p, slack, doubt)
+            ids, z, doubt = kept if ids is None else ids[kept], z[kept], doubt + unsure
         if self.min_p > 0:
             edge = math.log(self.min_p)
-            if tolerance:
-                doubt += self.min_p * np.count_nonzero(np.abs(z - edge) <= slack)
+            if slack:
+                doubt += self.min_p * int(np.count_nonzero(np.abs(z - edge) <= slack))
             kept = np.flatnonzero(z >= edge)
             ids, z = kept if ids is None else ids[kept], z[kept]
         p = softmax_forward(z)
-        return ids, p, doubt * float(p.max())
+        return ids, p, 2 * doubt * float(p.max())
 
 
-def _apart(u: float, edge: float, shift: float, doubt: float) -> bool:
-    r"""累积概率的界线 $C$ 挪动之后，$u$ 是否还在它的同一侧。
+def _spread(slack: float, p: Array) -> float:
+    r"""概率的相对误差是 $s$ 时，累积概率的（在 $\ln\frac C{1-C}$ 上的）误差。
 
-    每个 $z$ 各变动不超过 $\delta$ 时，界线两侧的概率之比至多变成 $e^{\pm2\delta}$ 倍，即
-    $\ln\frac C{1-C}$ 至多挪动 $2\delta$；另外还有去留不分明的那些概率。
+    最坏的情况是 $s$：前面的全都偏大，后面的全都偏小。各个词元的误差实际上彼此无关，和的误差只有
+    $s\sqrt{\sum_i p_i^2}$：五万个词元差不多一样可能时，小两百倍。
     """
-    if not 0 < edge < 1 or not u:
-        return True
-    moved = abs(math.log(u / (1 - u)) - math.log(edge / (1 - edge)))
-    return moved > shift and abs(u - edge) > doubt
+    return slack * math.sqrt(float(p @ p))
 
 
-def _top_p(z: Array, p: float, slack: float) -> tuple[Array, int]:
-    """概率之和达到 `p` 的最短一段的下标；另外说明误差可能改变几个词元的去留。
+def _move(edge: float, shift: float) -> float:
+    r"""使累积概率 $C$ 的 $\ln\frac C{1-C}$ 挪动 `shift`；0 与 1 不动。"""
+    grown = edge * math.exp(max(-700.0, min(shift, 700.0)))
+    return grown / (grown + 1 - edge) if 0 < edge < 1 else edge
+
+
+def _top_p(z: Array, p: float, slack: float, doubt: float) -> tuple[Array, float]:
+    """概率之和达到 `p` 的最短一段。
 
     概率小于 $(1-p)/(n-1)$ 的不可能在这一段里：否则从它往后的至多 n − 1 个加起来不到 1 − p，
     它前面的已经超过 p。先去掉它们再排序，五万个词元常常只剩几百个。
+
+    Returns:
+        留下的下标，从小到大；以及误差使去留不分明的概率之和，以最大的概率为单位。
     """
-    q = softmax_forward(z)
-    cut = min(0.99 * (1 - p) / max(1, len(q) - 1), float(q.max()))
-    ordered = np.sort(q[q >= cut])[::-1]
-    total = np.cumsum(ordered)
-    last = min(int(np.searchsorted(total, p)), len(ordered) - 1)
-    edge, close = ordered[last], 0
+    e = np.exp(z)  # 最大的是 1
+    whole = float(e.sum())
+    cut = min(0.99 * whole * (1 - p) / max(1, len(e) - 1), 1.0)
+    ordered = np.sort(z[e >= cut])[::-1]  # 按 z 排：相差极小的，指数已经相同
+    q = np.exp(ordered) / whole
+    total = np.cumsum(q)
+    last = min(int(np.searchsorted(total, p)), len(q) - 1)
+    edge, unsure = ordered[last], 0.0
     if slack:
-        close = 2 * int(np.count_nonzero(np.abs(total - p) <= slack))
-        level = int(np.count_nonzero(np.abs(ordered - edge) <= slack * edge))
-        close += level if level > 1 else 0
-    return _largest(q, last + 1, edge), close
+        wide = _spread(slack, e / whole) + 2 * doubt / whole
+        first, final = np.searchsorted(total, (p - wide, p + wide))
+        unsure = float(q[first + 1 : final + 1].sum())
+        if last + 1 < len(q) and edge - ordered[last + 1] <= slack:
+            unsure += float(q[np.abs(ordered - edge) <= slack].sum())
+    return _largest(z, last + 1, edge), unsure * whole
 
 
 def _largest(x: Array, k: int, edge: float) -> Array:

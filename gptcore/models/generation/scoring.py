@@ -10,7 +10,6 @@ import numpy as np
 
 from gptcore.kernels.array import Array
 from gptcore.layers import Layer
-from gptcore.models.blocks import GPTAttention, GPTEmbedding, GPTFeedForward, GPTTransformer
 from gptcore.tensor import Tensor, no_grad
 from gptcore.threads import model_threads
 
@@ -115,17 +114,10 @@ def make_scorer(model: Layer, limit: int, tokens: int, use_cache: bool) -> Windo
 
 
 def plain_gpt(model: Layer) -> GPT | None:
-    """嵌入与各块都是库里原样的 GPT；改写了 `forward` 的（子类，或者换在实例上），缓存不知道它做什么，是 `None`。"""
+    """各部分都是库里原样的 GPT；别的模型是 `None`。"""
     from gptcore.models.gpt import GPT
 
-    if not isinstance(model, GPT) or getattr(model.forward, "__func__", None) is not GPT.forward:
-        return None
-    parts: list[tuple[object, type]] = [(model.embedding, GPTEmbedding)]
-    for block in model.transformers:
-        parts.append((block, GPTTransformer))
-        parts += [(block.attention, GPTAttention), (block.feed_forward, GPTFeedForward)]
-    plain = all(type(part) is kind and "forward" not in vars(part) for part, kind in parts)
-    return model if plain else None
+    return model if isinstance(model, GPT) and model.cacheable else None
 
 
 class Quiet:
