@@ -13,6 +13,7 @@ import pytest
 from cli.running import clean_environment, process
 from cli.test_terminal import unix
 
+from gptcore.plotting import read_metrics
 from gptcore.training.checkpoints import find_checkpoints
 
 SIZE = ("--context-size", "8", "--embedding-size", "16", "--heads", "2", "--blocks", "1")
@@ -81,21 +82,9 @@ def test_interrupted_and_resumed_gives_the_same_bytes(
     assert contents(broken) == contents(tmp_path / "whole")
     last = [re.findall(r"测试损失 \S+", r.out) for r in (whole, resumed)]
     assert last[0] == last[1] != []
-
-
-def test_metrics_of_an_interrupted_run_read_as_one(text_file: Path, tmp_path: Path) -> None:
-    from gptcore.plotting import read_metrics
-
-    out = tmp_path / "m"
-    train = ("train", "--corpus", text_file, *RUN, "--steps", "400", "--out", out)
-    with start(*train) as child:
-        wait_for_step(child, 40)
-        child.send_signal(signal.SIGINT)
-        child.communicate(timeout=60)
-    assert process("train", "--out", out, "--resume").code == 0
-    metrics = read_metrics(out)
+    metrics = read_metrics(broken)  # 几次的记录读起来是一次
     assert list(metrics.steps) == list(range(400))
-    assert len(metrics.restarts) == 1
+    assert len(metrics.restarts) == times
     assert list(metrics.evaluation_steps) == [*range(7, 400, 7), 400]
 
 
@@ -137,16 +126,13 @@ def test_a_second_interrupt_exits_at_once(text_file: Path, tmp_path: Path) -> No
 
 
 @unix
-@pytest.mark.parametrize("option", ["--resume", "--restart"])
-def test_two_processes_do_not_train_in_one_folder(
-    text_file: Path, tmp_path: Path, option: str
-) -> None:
+def test_two_processes_do_not_train_in_one_folder(text_file: Path, tmp_path: Path) -> None:
     out = tmp_path / "m"
     args = ("train", "--corpus", text_file, *SIZE, "--steps", 10**6, "--save-every", "20")
     with start(*args, "--out", out) as child:
         wait_for_step(child)
         run = (out / "run.json").read_bytes()
-        other = process(*args, "--out", out, option)
+        other = process(*args, "--out", out, "--restart")
         assert other.code == 2
         assert "另一个进程正在" in other.err
         assert "--resume" not in other.err
