@@ -189,7 +189,8 @@ def _report(
         f"训练 {result['seconds']:.0f} 秒"
     )
     terminal.say(f"困惑度 {score.perplexity:.4f}；{score.bits_per_character:.4f} 比特/字符")
-    best = folder.checkpoints / BEST
-    terminal.say(
-        f"途中评估最低的是第 {result['best_step']:,} 步：{result['best_loss']:.4f}，存在 {best}"
-    )
+    if result["best_step"] is not None:
+        best = folder.checkpoints / BEST
+        terminal.say(
+            f"途中评估最低的是第 {result['best_step']:,} 步：{result['best_loss']:.4f}，存在 {best}"
+        )
