@@ -1,6 +1,7 @@
 """任何分词器的数据集：文字在内存里编码，或者词元在磁盘上"""
 
 import os
+from typing import Any
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from gptcore.data.sources import Documents, Source, TokenStream, Unsigned, token
 from gptcore.data.token_files import FileTokens, TokenFile
 from gptcore.data.tokenizers import CharTokenizer, Tokenizer
 from gptcore.data.tokenizers.special import AllowedSpecial
+from gptcore.errors import DataError
 
 
 class TextDataset(WindowDataset):
@@ -61,14 +63,17 @@ class TextDataset(WindowDataset):
         *,
         allowed_special: AllowedSpecial = (),
     ) -> None:
-        self._given = source, tokenizer, allowed_special
+        self._given: Any = source, tokenizer, allowed_special
         super().__init__(batch_size, context_size, stride, split)
 
     def read(self) -> tuple[Tokenizer, Unsigned]:
         """读出文字并编码。"""
+        name = type(self).__name__
+        if self._given is None:
+            raise DataError(f"{name}：source 已经取过一遍，不能再读；请重新建立数据集")
         source, tokenizer, allowed_special = self._given
-        del self._given  # 迭代器只能取一遍，文字也不必一直占着内存
-        documents = Documents(type(self).__name__, source)
+        self._given = None  # 迭代器只能取一遍，文字也不必一直占着内存
+        documents = Documents(name, source)
         if tokenizer is None:
             text = "".join(piece for pieces in documents for piece in pieces)
             documents.require_some()

@@ -3,7 +3,7 @@ r"""词元文件：写一次，之后随时打开就能训练；比内存大的�
 一个文件里依次是两个标准的 `.npy` 数组（NumPy 允许一个文件里接连存几个）：
 
 1. 全部词元，一维，小端的 uint16 或 uint32，由词表大小决定；
-2. 说明，uint8，是一段 JSON：词元数、文档数、词元的 SHA-256 与分词器。
+2. 说明，uint8，是一段 JSON：词元数、文档数、词元的 SHA-256、分词器，以及这些的 SHA-256。
 
 所以不用本库也读得出：`np.load(path)` 得到词元，`np.load(path, mmap_mode="r")` 映射进内存；
 说明在它之后，对同一个打开的文件再 `np.load` 一次。格式见 NumPy 的
@@ -14,10 +14,10 @@ r"""词元文件：写一次，之后随时打开就能训练；比内存大的�
 
 **读**：打开时核对文件头、说明与文件的大小，截断、接长的文件都认得出；不逐个读词元，1 GB 的文件也立刻打开。
 取一个窗口就从文件里读那一段（pread）。不用内存映射，因为映射过的页都算在进程的内存里：
-Linux 每碰到一页，就把周围已在缓存里的共 64 KiB 一并映射，随机取窗口训练几万步，整个文件就都算进去了；
+Linux 每碰到一页，就把周围已在缓存里的一并映射，实测随机取 1 万个窗口，1 GB 的文件就几乎全算进去了；
 映射期间文件若被截断，系统还会直接终止进程。直接读则只占一批的大小，截断只是一个 `DataError`。
 
-内容改了一处而大小没变，打开时看不出来；`TokenFile.verify()` 读一遍全文，核对 SHA-256。
+词元改了一处而大小没变，打开时看不出来；`TokenFile.verify()` 读一遍全文，核对 SHA-256。
 """
 
 import hashlib
@@ -38,7 +38,7 @@ from gptcore.data.windows import Integers
 from gptcore.errors import DataError, DtypeError, RangeError
 from gptcore.files import open_regular
 from gptcore.kernels.convert import brief
-from gptcore.serialization import JSON_MEMORY, parse_json
+from gptcore.serialization import JSON_MEMORY, dump_json, parse_json
 from gptcore.serialization.single import unreadable
 
 FORMAT = "gptcore-tokens"
@@ -72,6 +72,11 @@ def npy_header(dtype: npt.DTypeLike, count: int) -> bytes:
     return (
         b"\x93NUMPY\x01\x00" + size.to_bytes(2, "little") + fields.encode().ljust(size - 1) + b"\n"
     )
+
+
+def facts_digest(facts: dict[str, Any]) -> str:
+    """说明里除了 `check` 以外的各项的 SHA-256，就是 `check` 的值。"""
+    return hashlib.sha256(dump_json(facts)).hexdigest()
 
 
 class TokenFile:
@@ -124,6 +129,8 @@ class TokenFile:
             self._damaged(f"词元的类型是 {dtype}")
         self.dtype = np.dtype(dtype)
         end = HEADER + self.count * self.dtype.itemsize
+        if self._size == end:
+            self._damaged("只有词元，后面没有说明，也许是别的程序写的 .npy 文件")
         if self._size < end + HEADER:
             self._damaged(
                 f"它有 {self._size} 个字节，{self.count} 个词元连同说明至少要 {end + HEADER} 个，被截断了"
@@ -144,13 +151,12 @@ class TokenFile:
                 f"{self.path} 的格式版本是 {brief(facts.get('version'))}，这里只认识版本 {VERSION}；"
                 "如果由更新的 gptcore 写成，请升级"
             )
-        self.documents: int = facts.get("documents", 0)
-        self.sha256: str = facts.get("sha256", "")
-        wrong = facts.get("count") != self.count or type(self.documents) is not int
-        if wrong or not re.fullmatch(r"[0-9a-f]{64}", str(self.sha256)):
-            self._damaged("说明与文件头不符")
+        if facts.pop("check", None) != facts_digest(facts) or facts.get("count") != self.count:
+            self._damaged("说明被改动过")
+        self.documents: int = facts["documents"]
+        self.sha256: str = facts["sha256"]
         try:
-            self.tokenizer: Tokenizer = tokenizer_from_dict(facts.get("tokenizer", {}))
+            self.tokenizer: Tokenizer = tokenizer_from_dict(facts["tokenizer"])
         except DataError as error:
             raise DataError(f"{self.path} 里的分词器：{error}") from error
 

@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from gptcore.data.sources import Documents, Source, TokenStream, token_dtype
-from gptcore.data.token_files import FACTS_MEMORY, FORMAT, VERSION, TokenFile, npy_header
+from gptcore.data.token_files import (
+    FACTS_MEMORY,
+    FORMAT,
+    VERSION,
+    TokenFile,
+    facts_digest,
+    npy_header,
+)
 from gptcore.data.tokenizers import Tokenizer, tokenizer_from_dict
 from gptcore.data.tokenizers.base import checked_path
 from gptcore.data.tokenizers.special import AllowedSpecial
@@ -117,18 +124,17 @@ class _Writing:
             if self.progress:
                 self.progress(self.stream.documents.characters, self.count)
         self.stream.documents.require_some()
-        facts = dump_json(
-            {
-                "format": FORMAT,
-                "version": VERSION,
-                "count": self.count,
-                "documents": self.stream.documents.count,
-                "sha256": digest.hexdigest(),
-                "tokenizer": self.tokenizer,
-            }
-        )
-        yield npy_header("|u1", len(facts))
-        yield facts
+        facts: dict[str, Any] = {
+            "format": FORMAT,
+            "version": VERSION,
+            "count": self.count,
+            "documents": self.stream.documents.count,
+            "sha256": digest.hexdigest(),
+            "tokenizer": self.tokenizer,
+        }
+        content = dump_json(facts | {"check": facts_digest(facts)})
+        yield npy_header("|u1", len(content))
+        yield content
 
 
 def _saved(tokenizer: Tokenizer) -> dict[str, Any]:
