@@ -15,7 +15,8 @@ def main() -> int:
     """命令行的入口。
 
     Returns:
-        退出码：0 成功，1 诊断有问题，2 用户的错误，130 被 Ctrl-C 中断，141 输出的管道被关闭，143 被 SIGTERM 中断。
+        退出码：0 成功，1 诊断有问题，2 用户的错误，129、130、143 被 SIGHUP、Ctrl-C、SIGTERM 中断，
+        141 输出的管道被关闭。
     """
     try:
         signals.install()

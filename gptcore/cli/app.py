@@ -11,6 +11,7 @@ from typer.main import get_command
 from gptcore.cli import options as o
 from gptcore.cli.failures import FAILURES, describe, one_line
 from gptcore.cli.help import Command, Group
+from gptcore.cli.signals import name_of
 from gptcore.cli.streams import complain, prepare_streams, silence
 from gptcore.cli.terminal import open_terminal
 from gptcore.cli.usage import UsageError
@@ -218,7 +219,8 @@ def run(args: Sequence[str] | None = None) -> int:
         args: 参数；默认取自命令行。
 
     Returns:
-        退出码：0 成功，1 诊断有问题，2 用户的错误，130 被 Ctrl-C 中断，141 输出的管道被关闭，143 被 SIGTERM 中断。
+        退出码：0 成功，1 诊断有问题，2 用户的错误，129、130、143 被 SIGHUP、Ctrl-C、SIGTERM 中断，
+        141 输出的管道被关闭。
     """
     prepare_streams()
     args = sys.argv[1:] if args is None else list(args)
@@ -231,8 +233,8 @@ def run(args: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as error:
         complain(_with_notes("已中断（Ctrl-C）", error, "，"), prefix="")
         return 130
-    except SystemExit as error:  # SIGTERM，见 main
-        complain(_with_notes("已中断（SIGTERM）", error, "，"), prefix="")
+    except SystemExit as error:  # 见 signals
+        complain(_with_notes(f"已中断（{name_of(error.code)}）", error, "，"), prefix="")
         return error.code if isinstance(error.code, int) else 1
     except FAILURES as error:
         named = args[0] if args and args[0] in COMMANDS else ""

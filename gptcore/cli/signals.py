@@ -1,18 +1,22 @@
-"""Ctrl-C 与 SIGTERM：逐层退出，这样终端的光标会还原；只用标准库，导入很快"""
+"""Ctrl-C、SIGTERM 与 SIGHUP：逐层退出，这样终端的光标会还原；只用标准库，导入很快"""
 
 import signal
 from types import FrameType
+
+_HANGUP = getattr(signal, "SIGHUP", None)
+"""终端关掉了，例如远程登录断线；Windows 没有它"""
+_HANDLED = (signal.SIGINT, signal.SIGTERM, *((_HANGUP,) if _HANGUP is not None else ()))
 
 _received: list[int] = []
 
 
 def install() -> None:
-    """从现在起，Ctrl-C 抛出 `KeyboardInterrupt`，SIGTERM 抛出 `SystemExit(143)`，143 是惯例的退出码。
+    """从现在起，Ctrl-C 抛出 `KeyboardInterrupt`，SIGTERM 与 SIGHUP 抛出 `SystemExit`。
 
-    启动时就被忽略的（例如 `nohup`、脚本里的后台任务）仍然忽略。
+    退出码按惯例是 143 与 129。启动时就被忽略的（例如 `nohup`、脚本里的后台任务）仍然忽略。
     """
     _received.clear()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _HANDLED:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _interrupt)
 
@@ -24,6 +28,13 @@ def check() -> None:
     """
     if _received:
         _interrupt(_received[-1], None)
+
+
+def name_of(code: object) -> str:
+    """退出码对应的信号，例如 143 → SIGTERM；SIGHUP 另有说明。"""
+    if _HANGUP is not None and code == 128 + _HANGUP:
+        return "SIGHUP，终端关闭了"
+    return "SIGTERM"
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from gptcore.models.generation import require_count
@@ -49,6 +50,13 @@ class Callback:
 def in_order(callbacks: Iterable[Callback]) -> list[Callback]:
     """调用的次序。检查点在最后：同一步的评估与记录都做完了才保存，从那里接着训练就不会漏掉它们。"""
     return sorted(callbacks, key=lambda callback: getattr(callback, "comes_last", False))
+
+
+def close_all(trainer: Trainer, callbacks: list[Callback]) -> None:
+    """依次收拾各个回调；有一个出错，其余的照样收拾，错误最后才抛出。"""
+    with ExitStack() as stack:
+        for callback in reversed(callbacks):
+            stack.callback(callback.close, trainer)
 
 
 class Evaluate(Callback):

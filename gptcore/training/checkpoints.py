@@ -165,7 +165,7 @@ def _restore(
 class Checkpoints(Callback):
     """每隔若干步存一个检查点 `step-步数`，只留最近几个；另把评估最好的模型存进 `best`。
 
-    训练正常结束、被 Ctrl-C 或 SIGTERM 中断时也保存一个：第一次 Ctrl-C 先做完手里的一步、保存，再抛出
+    训练正常结束、被 Ctrl-C、SIGTERM 或 SIGHUP 中断时也保存一个：第一次 Ctrl-C 先做完手里的一步、保存，再抛出
     `KeyboardInterrupt`；第二次立即中断。接着训练用 [`Trainer.resume`][gptcore.training.trainer.Trainer.resume]。
 
     Args:

@@ -32,7 +32,7 @@ class MetricsFile(Callback):
       一步，`step` 从 0 数起，`seconds` 从这次开始（或接着训练）算起，损失不是有限数时写 `null`；
     - `{"evaluation": 1.93, "step": 500, "seconds": 70.1}`：做完 `step` 步之后的一次评估。
 
-    接着训练时续写在后面：检查点之后、中断之前的那几步会出现两次，后写的为准。
+    从头训练时替换旧的，接着训练时续写在后面：检查点之后、中断之前的那几步会出现两次，后写的为准。
 
     Args:
         path: 文件；文件夹不存在时建立。
@@ -44,21 +44,22 @@ class MetricsFile(Callback):
         self.path, self.every = Path(path), every
         self._file: FileIO | None = None
         self._start = 0.0
+        self._opening, self._fresh = "", False  # 开头的一行还没有写；是不是从头训练
 
     def on_start(self, trainer: Trainer) -> None:
-        """打开文件；从头训练时清空旧的，接着训练时续写。"""
+        """打开文件。写第一行时才清空旧的：别的回调也许不让这次训练开始，那时旧的记录还要。"""
         step = trainer.state.step
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             torn = step > 0 and self.path.is_file() and not _ends_with_newline(self.path)
-            mode = "ab" if step else "wb"
-            self._file = self.path.open(mode, buffering=0)
+            self._file = self.path.open("ab", buffering=0)
             if torn:  # 上次被杀时写了半行
                 self._file.write(b"\n")
         except OSError as error:
             raise self._failed(error) from error
         self._start = time.perf_counter()
-        self._write(json.dumps({"run": environment(), "step": step}, ensure_ascii=False))
+        self._fresh = step == 0
+        self._opening = json.dumps({"run": environment(), "step": step}, ensure_ascii=False) + "\n"
 
     def on_step(self, trainer: Trainer, report: StepReport) -> None:
         """记一步。"""
@@ -90,8 +91,11 @@ class MetricsFile(Callback):
     def _write(self, line: str) -> None:
         if self._file is None:
             return
-        content = f"{line}\n".encode()
+        content = f"{self._opening}{line}\n".encode()
         try:
+            if self._opening and self._fresh:
+                self._file.truncate(0)
+            self._opening = ""
             while content:  # 没有缓冲：写一行就是一次系统调用；磁盘快满时也许只写进一部分
                 content = content[self._file.write(content) :]
         except OSError as error:

@@ -22,10 +22,18 @@ from gptcore.optim import Optimizer
 from gptcore.random import resolve_rng
 from gptcore.tensor import Tensor, no_grad
 from gptcore.threads import model_threads
+from gptcore.training.accumulation import backward
 from gptcore.training.batches import Batches, data_record, require_same_data, updates_per_epoch
-from gptcore.training.callbacks import Callback, in_order
+from gptcore.training.callbacks import Callback, close_all
 from gptcore.training.checkpoints import load_checkpoint, newest_first, save_checkpoint
-from gptcore.training.checks import require_dataset, require_objects, require_parameters
+from gptcore.training.checks import (
+    require_arguments,
+    require_current,
+    require_dataset,
+    require_max_norm,
+    require_objects,
+    require_parameters,
+)
 from gptcore.training.evaluation import Evaluation, evaluate, testing
 from gptcore.training.nonfinite import first_nonfinite, nonfinite_error, nonfinite_parameter
 from gptcore.training.state import RunState, Scheduler, StepReport
@@ -86,6 +94,7 @@ class Trainer:
         require_parameters(name, model, optimizer)
         require_count(name, "accumulation_steps", accumulation_steps, 1)
         require_count(name, "skip_nonfinite", skip_nonfinite)
+        require_max_norm(name, max_norm)
         resolve_rng(name, rng)
         self.model = model
         self.loss_fn = loss_fn
@@ -140,8 +149,8 @@ class Trainer:
             NonFiniteError: 损失、梯度或参数里有 NaN 或无穷；出问题的那一步不更新参数。
         """
         require_count("steps", "count", count)
-        require_dataset("steps", dataset)
-        return self._loop(dataset, count, scheduler, shuffle, callbacks, self._threads)
+        ordered = require_arguments("steps", dataset, scheduler, callbacks)
+        return self._loop(dataset, count, scheduler, shuffle, ordered, self._threads)
 
     def train(
         self,
@@ -169,11 +178,11 @@ class Trainer:
         require_count("train", "epochs", epochs)
         if not epochs:
             raise ArgumentError("train：epochs 必须是正整数，这里是 0；请写例如 epochs=10")
-        require_dataset("train", dataset)
+        ordered = require_arguments("train", dataset, scheduler, callbacks)
         dataset.train()
         count = epochs * updates_per_epoch(len(dataset), self.accumulation_steps)
         with self._threads():
-            for _ in self._loop(dataset, count, scheduler, shuffle, callbacks, nullcontext):
+            for _ in self._loop(dataset, count, scheduler, shuffle, ordered, nullcontext):
                 pass
         return list(self.state.epoch_losses)
 
@@ -191,14 +200,15 @@ class Trainer:
         count: int,
         scheduler: Scheduler | None,
         shuffle: bool,
-        callbacks: Iterable[Callback],
+        callbacks: list[Callback],
         threads: Callable[[], Any],
     ) -> Iterator[StepReport]:
         batches = self._begin(dataset, shuffle)
-        state, self.total_steps, self._callbacks = self.state, count, in_order(callbacks)
+        state, self.total_steps, self._callbacks = self.state, count, callbacks
         try:
-            for callback in self._callbacks:
+            for callback in callbacks:
                 callback.on_start(self)
+                require_current(self.state, state)
             self._resuming = False  # 在这之前出错，可以改正了再来
             while state.step < count and self.stop_reason is None:
                 self.model.train()
@@ -211,14 +221,16 @@ class Trainer:
                 state.record_loss(report, epoch_done=state.epoch > epoch)
                 if state.step == count and (found := nonfinite_parameter(self.model)):
                     raise self._nonfinite(f"最后一步之后{found}", report)
-                for callback in self._callbacks:
+                for callback in callbacks:
                     callback.on_step(self, report)
+                    require_current(self.state, state)
                 yield report
-            for callback in self._callbacks:
+                require_current(self.state, state)
+            for callback in callbacks:
                 callback.on_end(self)
+                require_current(self.state, state)
         finally:
-            for callback in self._callbacks:
-                callback.close(self)
+            close_all(self, callbacks)
 
     def _begin(self, dataset: Dataset, shuffle: bool) -> Batches:
         """新的一次训练从头数起；`resume` 之后接着数。"""
@@ -235,7 +247,7 @@ class Trainer:
         """前向、反向、裁剪、更新一次；损失是更新之前的。"""
         self.optimizer.zero_grad()  # 前向之前：旧的梯度不与这一步的中间结果同时占着内存
         with np.errstate(all="ignore"):  # NaN 与无穷由下面的检查说清楚
-            loss = self._backward(group)
+            loss = backward(self.model, self.loss_fn, group)
             norm = self.optimizer.clip_grad_norm(self.max_norm or NO_CLIPPING)
             finite = math.isfinite(loss) and math.isfinite(norm)
             if finite:
@@ -245,22 +257,6 @@ class Trainer:
         if not finite:
             self._skip(report, group)
         return report
-
-    def _backward(self, group: list[tuple[Tensor, Tensor]]) -> float:
-        """各批反向传播，梯度累加；得到整体的平均损失。"""
-        if len(group) == 1:
-            ((x, y),) = group
-            loss = self.loss_fn(self.model(x), y)
-            loss.backward()
-            return float(loss)
-        counts = [self.loss_fn.count(y) for _, y in group]
-        total = 0.0
-        for (x, y), n in zip(group, counts, strict=True):
-            if n:  # 标签全被忽略的一批没有贡献
-                part = self.loss_fn(self.model(x), y) * (n / sum(counts))
-                part.backward()
-                total += float(part)
-        return total
 
     def _skip(self, report: StepReport, group: list[tuple[Tensor, Tensor]]) -> None:
         """这一步不更新；跳过的次数用完时报错。"""
@@ -311,9 +307,11 @@ class Trainer:
             raise NonFiniteError(
                 f"第 {self.state.step} 步之后，测试集上的损失是 {evaluation.loss:g}；{found}；请减小学习率"
             )
-        self.state.evaluations.append((evaluation.step, evaluation.loss))
+        state = self.state
+        state.evaluations.append((evaluation.step, evaluation.loss))
         for callback in self._callbacks:
             callback.on_evaluation(self, evaluation)
+            require_current(self.state, state)
         return evaluation
 
     def test(self, dataset: Dataset) -> Any:
