@@ -14,7 +14,8 @@ from gptcore.data import ByteTokenizer
 def documents(stop: int) -> Iterator[str]:
     for i in range(stop + 1):
         if i == stop:
-            print("停在这里", flush=True)
+            sys.stdout.buffer.write("停在这里\n".encode())
+            sys.stdout.flush()
             time.sleep(60)
         yield str(i) * 2_000_000
 

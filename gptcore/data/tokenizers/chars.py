@@ -14,7 +14,7 @@ from gptcore.data.tokenizers.special import AllowedSpecial
 from gptcore.data.tokenizers.texts import check_text, describe, invalid, is_surrogate
 from gptcore.errors import DataError, DtypeError
 
-BLOCK = 1 << 20
+BLOCK = 1 << 18
 """编码长文本时每次处理的字符数，限制临时数组的大小。"""
 
 
@@ -118,7 +118,7 @@ class CharTokenizer(Tokenizer):
             allowed_special: 同 `encode_array`。
 
         Returns:
-            编号的数组，每个至多 100 万个编号。
+            编号的数组，每个至多 26 万个编号。
 
         Raises:
             DataError: 有字符不在词表里；消息写出它在全文里的位置。
