@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from gptcore.data import CharDataset, Dataset
+from gptcore.data import Dataset, WindowDataset
 from gptcore.errors import DataError
 from gptcore.layers import Layer
 from gptcore.losses import Loss
@@ -71,7 +71,7 @@ class GPTTrainer(Trainer):
 
     def generate(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
-        dataset: CharDataset,
+        dataset: WindowDataset,
         prompt: str,
         steps: int = 256,
         *,

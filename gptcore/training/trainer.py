@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gptcore.data import CharDataset, Dataset
+from gptcore.data import Dataset, WindowDataset
 from gptcore.errors import ArgumentError, DataError, NonFiniteError, ShapeError
 from gptcore.layers import Layer
 from gptcore.losses import Loss
@@ -368,7 +368,7 @@ class Trainer:
 
     # ---------------------------------------------------------------- 生成
 
-    def generate(self, dataset: CharDataset, prompt: str, steps: int = 256) -> str:
+    def generate(self, dataset: WindowDataset, prompt: str, steps: int = 256) -> str:
         """接着提示往下写：模型的输出是下一个字符的概率。
 
         Args:
