@@ -53,7 +53,7 @@ def atomic_write(path: Path, content: bytes) -> None:
     sync_folder(path.parent)
 
 
-def write_new(path: Path, content: bytes | Iterable[bytes | memoryview]) -> None:
+def write_new(path: Path, content: bytes | Iterable[bytes | bytearray | memoryview]) -> None:
     """写一个还不存在的文件并落盘；写不成就删去。名字已被占用（包括符号链接）时不写。
 
     Args:

@@ -13,6 +13,7 @@ from gptcore.serialization import (
     MANIFEST,
     ArrayFile,
     array_chunks,
+    dump_arrays,
     finish_folder,
     folders,
     load_folder,
@@ -57,6 +58,13 @@ def test_agrees_with_the_library(tmp_path: Path, arrays: dict[str, np.ndarray]) 
     with ArrayFile(tmp_path / "x") as file:
         for name, entry in file.entries.items():
             assert entry.begin % arrays[name].dtype.itemsize == 0  # 都对齐，可以映射
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_same_bytes_as_the_library(dtype: type) -> None:
+    arrays = {f"层.{i % 7}.{i}": np.full((i % 5 + 1, 3), i, dtype) for i in range(30)}
+    assert b"".join(array_chunks(arrays)) == dump_arrays(arrays)
+    assert b"".join(array_chunks({})) == dump_arrays({})
 
 
 def test_nothing_is_copied(arrays: dict[str, np.ndarray]) -> None:

@@ -120,7 +120,7 @@ def test_settings_are_plain_python_values() -> None:
     assert json.loads(json.dumps(settings)) == settings
     assert {type(value) for value in settings.values()} == {int, bool, float, str}
     sizes_and_head = [7, 4, 6, 3, 1, False, False]
-    assert list(settings.values()) == [*sizes_and_head, True, 0.0, "LayerNorm", "pre", "he"]
+    assert list(settings.values()) == [*sizes_and_head, True, 0.0, "LayerNorm", "pre", 1e-5, "he"]
     small = np.int8(100)  # 3 × 100 装不进 int8
     assert GPTAttention(small, 2).c_attn.weight.shape == (300, 100)
 

@@ -205,7 +205,12 @@ class Layer(ABC):
         return {name: tensor.data for name, tensor in _unique(self._named_state())}
 
     def load_state_dict(
-        self, state: Mapping[str, Array], strict: bool = True, *, assign: bool = False
+        self,
+        state: Mapping[str, Array],
+        strict: bool = True,
+        *,
+        assign: bool = False,
+        copy: bool = True,
     ) -> None:
         """把数组的值写进同名的张量。
 
@@ -214,6 +219,7 @@ class Layer(ABC):
             strict: 是否要求名字恰好一致；否则缺少的不动，多出的不理。
             assign: 用数组的副本代替张量原来的数组，类型随数组；用于
                 [`without_values`][gptcore.layers.initial.without_values] 里建立的层。
+            copy: `assign` 时是否复制；否则直接用给出的数组，以后改动一个，另一个也变，只读的仍要复制。
 
         Raises:
             ShapeError: 有张量缺少、多出、形状不符，或者同一个张量的两个名字数值不同；
@@ -221,7 +227,7 @@ class Layer(ABC):
             DtypeError: 给出的不是数；`assign` 时不是 float32 或 float64。
         """
         named = self._named_state()
-        load_state(list(_unique(named)), dict(named), state, strict, assign)
+        load_state(list(_unique(named)), dict(named), state, strict, assign, copy)
 
     def astype(self, dtype: Any) -> Self:
         """就地转换所有浮点张量的类型，例如梯度检查用的 `np.float64`；返回自己。"""

@@ -19,6 +19,7 @@ def load_state(
     state: Mapping[str, Any],
     strict: bool,
     assign: bool = False,
+    copy: bool = True,
 ) -> None:
     """[`Layer.load_state_dict`][gptcore.layers.base.Layer.load_state_dict] 的做法：先全部检查，再写入。
 
@@ -28,6 +29,7 @@ def load_state(
         state: 名字与数组。
         strict: 是否要求名字恰好一致。
         assign: 用数组的副本代替张量原来的数组，类型随数组；否则写进原来的数组。
+        copy: `assign` 时是否复制；只读的、没有对齐的总是复制。
 
     Raises:
         ShapeError: 有张量缺少、多出、形状不符，或者同一个张量的两个名字数值不同。
@@ -61,7 +63,9 @@ def load_state(
     for _, tensor in tensors:
         if id(tensor) in values:
             if assign:
-                tensor.data = np.array(values[id(tensor)])
+                value = values[id(tensor)]
+                usable = value.flags.writeable and value.flags.aligned
+                tensor.data = np.array(value) if copy or not usable else value
                 tensor.zero_grad()
             else:
                 tensor.data[...] = values[id(tensor)]

@@ -18,7 +18,7 @@ MANY_BLOCKS = 500
 
 
 def build(config: Any, arrays: Mapping[str, Array]) -> GPT:
-    """按设置建立模型，参数用数组的副本；数组是什么类型，参数就是什么类型。
+    """按设置建立模型，参数就用给出的数组，只读的才复制；数组是什么类型，参数就是什么类型。
 
     Args:
         config: `GPT.config` 那样的字典；以前保存的、没有新选项的也可以。
@@ -32,7 +32,7 @@ def build(config: Any, arrays: Mapping[str, Array]) -> GPT:
     settings = cast("dict[str, Any]", config)
     try:
         model = _outline(settings, arrays)
-        model.load_state_dict(arrays, assign=True)
+        model.load_state_dict(arrays, assign=True, copy=False)
     except DataError:
         raise
     except (GptcoreError, TypeError) as error:  # TypeError：缺少或不认识的键

@@ -20,11 +20,12 @@ from gptcore.models.layout import build, require_rebuildable
 from gptcore.random import resolve_rng
 from gptcore.serialization import (
     MANIFEST,
-    dump_arrays,
+    array_chunks,
     dump_json,
     load_folder,
     parse_arrays,
     parse_json,
+    read_bytes,
     save_folder,
 )
 
@@ -67,7 +68,7 @@ def save_model(
     save_folder(
         folder,
         {
-            WEIGHTS: dump_arrays(model.state_dict()),
+            WEIGHTS: array_chunks(model.state_dict()),
             CONFIG: dump_json(model.config),
             TOKENIZER: dump_json(tokenizer.to_dict()),
             **{name: dump_json(value) for name, value in (records or {}).items()},
@@ -82,6 +83,7 @@ def load_model(
     """从文件夹读回模型与分词器；不抽取随机数。
 
     先核对设置与数组，再分配内存：不论 `config.json` 里写着什么，占用的内存不超过文件的大小加上 64 MiB。
+    参数就用读进来的那一份，不再复制。
     参数里的 NaN 与无穷照样读入。
 
     Args:
@@ -134,3 +136,17 @@ def _require_model_folder(folder: Path) -> None:
             f"{folder} 不是 gptcore 的模型文件夹，里面没有 {MANIFEST}；"
             "请给出 save_model、gptcore train --out 或 gptcore demo 写成的文件夹"
         )
+    if is_pretrained(folder):
+        raise DataError(
+            f"{folder} 是 Hugging Face 格式的模型文件夹；请用 load_pretrained 读入，"
+            "或者用 gptcore import 换成 gptcore 的"
+        )
+
+
+def is_pretrained(folder: Path) -> bool:
+    """是不是 Hugging Face 格式的模型文件夹，例如 `save_pretrained` 写成的。"""
+    try:
+        config: Any = parse_json(read_bytes(folder / CONFIG, 1 << 20), folder / CONFIG)
+    except DataError:
+        return False
+    return isinstance(config, dict) and "model_type" in config

@@ -37,8 +37,8 @@ def array_chunks(
         >>> parse_arrays(content, "w")["w"].sum()
         np.float32(2.0)
     """
-    # 大的类型在前，每个数组的位置就都对齐，读的时候可以映射
-    order = sorted(arrays, key=lambda name: -arrays[name].dtype.itemsize)
+    # 大的类型在前，每个数组的位置就都对齐，读的时候可以映射；其次按名字，与 safetensors 库的次序相同
+    order = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     place = 0
     for name in order:

@@ -66,7 +66,7 @@ def dump_arrays(arrays: Mapping[str, Array]) -> bytes:
         raise DataError(f"dump_arrays：不能写成 safetensors：{error}；请检查数组的名字") from error
 
 
-def parse_arrays(content: bytes, name: object) -> dict[str, Array]:
+def parse_arrays(content: bytes | bytearray, name: object) -> dict[str, Array]:
     """把 safetensors 的字节变回数组。
 
     格式：8 字节的小端整数 $n$，$n$ 字节的 JSON（各数组的类型、形状、起止位置），其余是数据，首尾相接，没有空隙。
@@ -77,7 +77,8 @@ def parse_arrays(content: bytes, name: object) -> dict[str, Array]:
         name: 文件的名字，写进错误消息。
 
     Returns:
-        名字与数组，类型与保存时相同。数组是 `content` 的只读视图，不另占内存；要改动请先复制。
+        名字与数组，类型与保存时相同。数组是 `content` 的视图，不另占内存；
+        `content` 是 `bytes` 时只读，是 `bytearray` 时可以改动。
 
     Raises:
         DataError: 不是完整的 safetensors 文件，或者有 NumPy 没有的类型，例如 BF16。
@@ -100,7 +101,7 @@ def parse_arrays(content: bytes, name: object) -> dict[str, Array]:
     return arrays
 
 
-def header_size(first: bytes, total: int, name: object) -> int:
+def header_size(first: bytes | bytearray, total: int, name: object) -> int:
     """文件头有多少字节。
 
     Args:
@@ -120,7 +121,7 @@ def header_size(first: bytes, total: int, name: object) -> int:
 
 
 def parse_header(
-    header: bytes,
+    header: bytes | bytearray,
     start: int,
     total: int,
     name: object,

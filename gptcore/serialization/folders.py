@@ -19,7 +19,7 @@ from gptcore.files import (
     sync_folder,
     write_new,
 )
-from gptcore.serialization.single import RETRY, read_bytes, read_exactly, unreadable, unwritable
+from gptcore.serialization.single import RETRY, read_bytes, read_writable, unreadable, unwritable
 from gptcore.serialization.texts import dump_json, parse_json
 
 MANIFEST = "manifest.json"
@@ -34,7 +34,7 @@ MANIFEST_LIMIT = 1 << 20
 """清单最多多少字节；正常的不到 2 KB"""
 
 
-Content = bytes | Iterable[bytes | memoryview]
+Content = bytes | bytearray | Iterable[bytes | memoryview]
 """一个文件的内容：全部字节，或者依次给出的各段，例如 `array_chunks` 的结果"""
 
 
@@ -92,9 +92,9 @@ def _write_new(path: Path, content: Content) -> dict[str, Any]:
     """写一个新文件，返回它的大小与 SHA-256。"""
     digest, size = hashlib.sha256(), 0
 
-    def pieces() -> Iterator[bytes | memoryview]:
+    def pieces() -> Iterator[bytes | bytearray | memoryview]:
         nonlocal size
-        for piece in (content,) if isinstance(content, bytes) else content:
+        for piece in (content,) if isinstance(content, bytes | bytearray) else content:
             digest.update(piece)
             size += len(piece)
             yield piece
@@ -172,7 +172,7 @@ def _sweep(folder: Path, locked: bool) -> None:
                     path.unlink()
 
 
-def load_folder(folder: Path, names: Iterable[str]) -> dict[str, bytes]:
+def load_folder(folder: Path, names: Iterable[str]) -> dict[str, bytearray]:
     """读回 `save_folder` 写成的文件，逐个核对大小与 SHA-256。
 
     正有别的进程写同一个文件夹也没有关系：读到的全是旧的，或者全是新的。
@@ -182,7 +182,7 @@ def load_folder(folder: Path, names: Iterable[str]) -> dict[str, bytes]:
         names: 要哪几个文件。
 
     Returns:
-        名字与内容。
+        名字与内容；内容可以修改，`parse_arrays` 由它得到的数组因此不必再复制。
 
     Raises:
         DataError: 清单不存在、认不出或由更新的版本写成；文件缺少，或与清单不符。
@@ -225,7 +225,7 @@ def _manifest_entries(folder: Path, content: bytes) -> dict[str, Any]:
     return entries
 
 
-def _verified(folder: Path, name: str, entries: dict[str, Any]) -> bytes:
+def _verified(folder: Path, name: str, entries: dict[str, Any]) -> bytearray:
     """一个文件的内容；正式的名字与清单不符时，看提交之后还没有改名的那一份。"""
     entry = entries.get(name)
     if not isinstance(entry, dict):
@@ -243,7 +243,7 @@ def _verified(folder: Path, name: str, entries: dict[str, Any]) -> bytes:
     raise DataError(problem)
 
 
-def _checked(path: Path, size: Any, digest: Any) -> tuple[bytes | None, str]:
+def _checked(path: Path, size: Any, digest: Any) -> tuple[bytearray | None, str]:
     """内容与清单相符就返回它，否则返回 `None` 与哪里不符；大小不符的不读。"""
     try:
         with open_regular(path) as file:
@@ -254,7 +254,7 @@ def _checked(path: Path, size: Any, digest: Any) -> tuple[bytes | None, str]:
                 problem = ""  # 早先的清单没有大小：先不读进内存
             else:
                 file.seek(0)
-                content = read_exactly(path, file, found)
+                content = read_writable(path, file, found)
                 if hashlib.sha256(content).hexdigest() == digest:
                     return content, ""
                 problem = ""

@@ -54,10 +54,28 @@ def read_exactly(path: Path, file: BufferedReader, size: int) -> bytes:
     try:
         content = file.read(size)
     except MemoryError as error:
-        raise DataError(f"{path} 有 {size} 个字节，内存放不下；请检查文件是否正确") from error
-    if len(content) != size or file.read(1):
-        raise DataError(f"{path} 在读的时候变了大小，也许别的程序正在写它；请等它写完再试")
+        raise _too_large(path, size) from error
+    _require_end(path, file, len(content) == size)
     return content
+
+
+def read_writable(path: Path, file: BufferedReader, size: int) -> bytearray:
+    """同 `read_exactly`，结果可以修改：由它得到的数组不必再复制一份。"""
+    try:
+        content = bytearray(size)
+    except (MemoryError, OverflowError) as error:
+        raise _too_large(path, size) from error
+    _require_end(path, file, file.readinto(content) == size)
+    return content
+
+
+def _too_large(path: Path, size: int) -> DataError:
+    return DataError(f"{path} 有 {size} 个字节，内存放不下；请检查文件是否正确")
+
+
+def _require_end(path: Path, file: BufferedReader, complete: bool) -> None:
+    if not complete or file.read(1):
+        raise DataError(f"{path} 在读的时候变了大小，也许别的程序正在写它；请等它写完再试")
 
 
 def unwritable(path: Path, error: Exception) -> DataError:

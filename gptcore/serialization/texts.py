@@ -30,7 +30,7 @@ def dump_json(value: Any) -> bytes:
     return (text + "\n").encode("utf-8", "backslashreplace")
 
 
-def parse_json(content: bytes, name: object, memory: int | None = None) -> Any:
+def parse_json(content: bytes | bytearray, name: object, memory: int | None = None) -> Any:
     """把 JSON 的字节变回值；NaN、无穷、重复的键与超过 `JSON_DEPTH` 层的嵌套不接受。
 
     Args:
@@ -59,7 +59,7 @@ def parse_json(content: bytes, name: object, memory: int | None = None) -> Any:
     return value
 
 
-def _json_memory(content: bytes) -> int:
+def _json_memory(content: bytes | bytearray) -> int:
     """解析之后最多另占多少内存：各种符号带来的对象，加上解码后的文字。"""
     costs = {b"{": 80, b"[": 80, b",": 40, b":": 140, b'"': 32}
     # 字符串里有一个大于 U+FFFF 的字符，就每个字符占 4 字节；解码的全文与其中的字符串各占一份
