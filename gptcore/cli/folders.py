@@ -12,6 +12,7 @@ from gptcore.cli.usage import UsageError
 from gptcore.data import Tokenizer
 from gptcore.errors import DataError, system_reason
 from gptcore.models import GPT, save_model
+from gptcore.models.storage import is_pretrained
 from gptcore.serialization import MANIFEST, is_leftover, load_folder, parse_json
 from gptcore.training.checkpoints import find_checkpoints, is_checkpoint
 
@@ -119,12 +120,12 @@ class OutputFolder:
 
 
 def is_model_folder(folder: Path) -> bool:
-    """是不是 `save_model` 写成的文件夹；别的程序也有叫 `manifest.json` 的文件。"""
+    """是不是 `save_model` 写成的文件夹；别的程序也有叫 `manifest.json` 的文件，`gptcore export` 写的不算。"""
     try:
         load_folder(folder, ())
     except DataError:
         return False
-    return (folder / MANIFEST).is_file()
+    return (folder / MANIFEST).is_file() and not is_pretrained(folder)
 
 
 def read_record(folder: Path) -> dict[str, Any]:

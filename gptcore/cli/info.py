@@ -30,6 +30,7 @@ LABELS = {
     "norm_eps": "归一化的 ε",
     "init": "初始化",
     "corpus": "语料",
+    "source": "导入自",
     "batch_size": "批大小",
     "accumulate": "几批更新一次",
     "steps": "步数",
