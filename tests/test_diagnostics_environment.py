@@ -294,6 +294,17 @@ def test_writable_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows 不能删去当前文件夹")
+def test_the_current_folder_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    result = files.current_folder()
+    assert (result.status, result.value) == (Status.FAILURE, "当前文件夹不在了")
+    assert "cd" in result.remedy
+
+
 def refuse(folder: Path) -> None:
     raise PermissionError(13, "denied", str(folder))
 

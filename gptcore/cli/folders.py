@@ -93,7 +93,10 @@ class OutputFolder:
 
     def _require_ours(self) -> None:
         folder = self.folder
-        if run := run_around(folder):
+        run = run_around(folder)
+        if run and not (run / RUN).exists():
+            raise UsageError(f"{self.option}：{folder} 是一个检查点，不能当作输出；请换一个文件夹")
+        if run:
             raise UsageError(
                 f"{self.option}：{folder} 是 {run} 这次训练的一个检查点，不能当作输出；请给出 {run}，或换一个文件夹"
             )

@@ -153,7 +153,13 @@ def require_run(folder: Path) -> Run:
     Raises:
         UsageError: 没有。
     """
-    if around := run_around(folder):
+    around = run_around(folder)
+    if around and not (around / RUN).exists():
+        raise UsageError(
+            f"--out：{folder} 是一个单独的检查点，不在 gptcore train 的文件夹里，没有 {RUN}，"
+            "命令行不知道原来的设置；请给出原来的文件夹，或者在 Python 里用 trainer.resume"
+        )
+    if around:
         raise UsageError(
             f"--out：{folder} 是一个检查点；接着训练请给出整个文件夹：{train_command(around, '--resume')}"
         )

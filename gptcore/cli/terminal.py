@@ -10,6 +10,9 @@ from rich.text import Text
 from gptcore.cli.streams import visible
 from gptcore.cli.wrapping import wrap
 
+WIDTH = 80
+"""不知道终端有多宽时当作多少列"""
+
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
@@ -69,5 +72,7 @@ def open_terminal(file: TextIO | None = None) -> Terminal:
         终端；输出不是终端（管道、文件），或终端不能移动光标（`TERM=dumb`）时不原地刷新。
     """
     console = _Console(file=file, highlight=False, markup=False, emoji=False)
+    if console.width < 1:  # COLUMNS=0：宽度不知道，而不是零列
+        console.width = WIDTH
     live = console.file.isatty() and console.is_terminal and not console.is_dumb_terminal
     return Terminal(console, live)

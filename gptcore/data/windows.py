@@ -257,7 +257,7 @@ def spread(count: int, limit: int | None, size: int) -> Iterator[npt.NDArray[np.
         选中的编号，从小到大。
     """
     total = count
-    if limit is not None and limit < count:
-        total = positive_integer("evaluation_batches", "limit", limit)
+    if limit is not None:
+        total = min(count, positive_integer("evaluation_batches", "limit", limit))
     for start in range(0, total, size):
         yield np.arange(start, min(start + size, total)) * count // total

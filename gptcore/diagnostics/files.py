@@ -74,7 +74,12 @@ def writes_chinese(encoding: str | None) -> bool:
 @check("当前文件夹")
 def current_folder() -> CheckResult:
     """模型默认存在当前文件夹里：能不能写，还剩多少空间。"""
-    folder = Path.cwd()
+    try:
+        folder = Path.cwd()
+    except FileNotFoundError:
+        return failure(
+            "当前文件夹不在了", "它被删除或改名了，相对的路径都打不开", "换一个文件夹，例如 cd ~"
+        )
     try:
         write_and_read(folder)
     except OSError as error:

@@ -28,6 +28,7 @@ from gptcore.serialization import (
     read_bytes,
     save_folder,
 )
+from gptcore.serialization.single import as_path
 
 WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.json"
 
@@ -64,7 +65,7 @@ def save_model(
             f"save_model：词表有 {tokenizer.vocab_size} 个词元，模型有 {model.vocab_size} 个；请给出训练时用的分词器"
         )
     require_rebuildable("save_model", model)
-    folder = Path(directory)
+    folder = as_path("save_model", "directory", directory)
     save_folder(
         folder,
         {
@@ -98,7 +99,7 @@ def load_model(
         DtypeError: `rng` 不是生成器。
     """
     resolve_rng("load_model", rng)
-    folder = Path(directory)
+    folder = as_path("load_model", "directory", directory)
     try:
         _require_model_folder(folder)
     except OSError as error:  # 名字太长、没有权限等等

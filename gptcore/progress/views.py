@@ -161,6 +161,8 @@ def open_view() -> View:
         from rich.console import Console
 
         console = Console()
+        if console.width < 1:  # COLUMNS=0：宽度不知道
+            console.width = 80
         if console.is_terminal and not console.is_dumb_terminal:
             return LiveView(console)
     return LineView()

@@ -3,11 +3,31 @@
 import os
 from io import BufferedReader
 from pathlib import Path
+from typing import Any
 
-from gptcore.errors import DataError, system_reason
+from gptcore.errors import DataError, DtypeError, system_reason
 from gptcore.files import atomic_write, open_regular
 
 RETRY = "请换回原来的文件，或重新保存"
+
+
+def as_path(operation: str, argument: str, value: Any) -> Path:
+    """用户给的路径。
+
+    Args:
+        operation: 哪个函数或类，写进消息。
+        argument: 参数名。
+        value: 得到的值。
+
+    Raises:
+        DtypeError: 不是路径。
+    """
+    try:
+        return Path(value)
+    except TypeError as error:
+        raise DtypeError(
+            f"{operation}：{argument} 得到 {type(value).__name__}，它必须是路径（str 或 Path）"
+        ) from error
 
 
 def write_bytes(path: Path, content: bytes) -> None:

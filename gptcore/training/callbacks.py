@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from gptcore.models.generation import require_count
+from gptcore.optim.checks import require_number
 
 if TYPE_CHECKING:
     from gptcore.training.evaluation import Evaluation
@@ -95,6 +96,7 @@ class EarlyStopping(Callback):
 
     def __init__(self, patience: int = 5, min_delta: float = 0.0) -> None:
         require_count("EarlyStopping", "patience", patience, 1)
+        require_number("EarlyStopping", "min_delta", min_delta, 0.01)
         self.patience, self.min_delta = patience, min_delta
 
     def on_start(self, trainer: Trainer) -> None:

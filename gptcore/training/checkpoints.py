@@ -46,7 +46,7 @@ from gptcore.serialization import (
     read_bytes,
     save_folder,
 )
-from gptcore.serialization.single import unreadable, unwritable
+from gptcore.serialization.single import as_path, unreadable, unwritable
 from gptcore.training.callbacks import Callback
 from gptcore.training.environment import environment
 from gptcore.training.evaluation import Evaluation
@@ -69,12 +69,15 @@ STATE, MOMENTS = "training_state.json", "training_state.safetensors"
 BEST = "best"
 
 
-def save_checkpoint(trainer: Trainer, folder: Path) -> None:
+def save_checkpoint(trainer: Trainer, folder: Path) -> Path:
     """把训练器此刻的状态存成检查点。
 
     Args:
         trainer: 训练器。
         folder: 文件夹，不存在时建立；已有检查点时原子地替换。
+
+    Returns:
+        文件夹。
 
     Raises:
         NonFiniteError: 参数里有 NaN 或无穷；这样的状态不保存。
@@ -97,6 +100,7 @@ def save_checkpoint(trainer: Trainer, folder: Path) -> None:
     files[MOMENTS] = dump_arrays(trainer.optimizer.state_dict())
     files[STATE] = dump_json(state)
     save_folder(folder, files)
+    return folder
 
 
 def load_checkpoint(trainer: Trainer, folder: Path) -> RunState:
@@ -190,7 +194,8 @@ class Checkpoints(Callback):
     ) -> None:
         require_count("Checkpoints", "every", every, 1)
         require_count("Checkpoints", "keep", keep, 1)
-        self.folder, self.every, self.keep = Path(folder), every, keep
+        self.folder = as_path("Checkpoints", "folder", folder)
+        self.every, self.keep = every, keep
         self._interrupts = Interrupts(announce)
         self._saved: int | None = None
 
@@ -310,8 +315,11 @@ def _model_files(trainer: Trainer) -> dict[str, bytes]:
 
 
 def _settings(trainer: Trainer) -> dict[str, Any]:
-    """优化器与裁剪的设置；可以改，改了要说出来。"""
-    return {"max_norm": trainer.max_norm, **trainer.optimizer.settings}
+    """优化器与裁剪的设置，冻结了哪些参数；可以改，改了要说出来。"""
+    model = trainer.model
+    free = {name for name, _ in model.named_parameters()}
+    frozen = [name for name in model.state_dict() if name not in free]
+    return {"max_norm": trainer.max_norm, "frozen": frozen, **trainer.optimizer.settings}
 
 
 def _generators(trainer: Trainer) -> Iterator[tuple[str, np.random.Generator]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from gptcore.errors import DataError, system_reason
 from gptcore.models.generation import require_count
+from gptcore.serialization.single import as_path
 from gptcore.training.callbacks import Callback
 from gptcore.training.environment import environment
 
@@ -41,7 +42,7 @@ class MetricsFile(Callback):
 
     def __init__(self, path: str | os.PathLike[str], every: int = 1) -> None:
         require_count("MetricsFile", "every", every, 1)
-        self.path, self.every = Path(path), every
+        self.path, self.every = as_path("MetricsFile", "path", path), every
         self._file: FileIO | None = None
         self._start = 0.0
         self._opening, self._fresh = "", False  # 开头的一行还没有写；是不是从头训练

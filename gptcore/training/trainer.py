@@ -20,6 +20,7 @@ from gptcore.losses import Loss
 from gptcore.models.generation import require_count, require_prompt, sample
 from gptcore.optim import Optimizer
 from gptcore.random import resolve_rng
+from gptcore.serialization.single import as_path
 from gptcore.tensor import Tensor, no_grad
 from gptcore.threads import model_threads
 from gptcore.training.accumulation import backward
@@ -334,8 +335,7 @@ class Trainer:
         Args:
             folder: 检查点的文件夹；已有检查点时原子地替换。
         """
-        save_checkpoint(self, Path(folder))
-        self.checkpoint = Path(folder)
+        self.checkpoint = save_checkpoint(self, as_path("save_checkpoint", "folder", folder))
 
     def resume(self, folder: str | os.PathLike[str]) -> RunState:
         """读入检查点；下一次 `steps` 或 `train` 接着那一次训练。
@@ -353,7 +353,7 @@ class Trainer:
             DataError: 没有检查点，或者全都损坏。
             ArgumentError: 训练器的设置与保存时不同。
         """
-        *newer, oldest = newest_first(Path(folder))
+        *newer, oldest = newest_first(as_path("resume", "folder", folder))
         for path in newer:
             try:
                 return self._continue(path)

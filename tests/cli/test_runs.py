@@ -246,6 +246,19 @@ def test_a_checkpoint_is_not_an_output(
     assert tree(finished) == before
 
 
+def test_a_checkpoint_moved_away_from_its_run(
+    cli: Cli, finished: Path, text_file: Path, tmp_path: Path
+) -> None:
+    """旁边没有 run.json：不能说它所在的文件夹就是那次训练。"""
+    alone = tmp_path / "elsewhere" / "alone"
+    shutil.copytree(finished / "checkpoints" / "step-00000020", alone)
+    resumed = cli("train", "--out", alone, "--resume")
+    assert_error(resumed, "单独的检查点", "没有 run.json", "trainer.resume")
+    result = cli("train", "--corpus", text_file, "--out", alone, *TWENTY)
+    assert_error(result, f"{alone} 是一个检查点，不能当作输出")
+    assert "请给出" not in result.err
+
+
 def test_best_alone_is_not_overwritten(cli: Cli, unfinished: Path, text_file: Path) -> None:
     for path in (unfinished / "checkpoints").glob("step-*"):
         shutil.rmtree(path)

@@ -32,6 +32,15 @@ def test_no_default_encoding_anywhere(text_file: Path, tmp_path: Path, env: dict
     assert len(result.out) == 7
 
 
+def test_columns_zero_is_not_silence(text_file: Path, tmp_path: Path) -> None:
+    """有的编辑器与 CI 设 COLUMNS=0，意思是不知道多宽。"""
+    plain = process("--version")
+    assert plain.out.startswith("gptcore ")
+    assert process("--version", env={"COLUMNS": "0"}).out == plain.out
+    train = ("train", "--corpus", text_file, "--out", tmp_path / "m", *TINY)
+    assert "测试损失" in process(*train, env={"COLUMNS": "0"}).out
+
+
 def test_help_in_any_encoding() -> None:
     for encoding in ("gbk", "utf-8"):
         result = process("train", "-h", env={"PYTHONIOENCODING": encoding}, encoding=encoding)

@@ -299,6 +299,8 @@ def test_handlers_are_restored(tmp_path: Path) -> None:
         (lambda: Evaluate(0), "every"),
         (lambda: Evaluate(5, limit=0), "limit"),
         (lambda: EarlyStopping(0), "patience"),
+        (lambda: EarlyStopping(2, min_delta=float("nan")), "min_delta"),
+        (lambda: EarlyStopping(2, min_delta=-1), "min_delta"),
         (lambda: Checkpoints("x", 0), "every"),
         (lambda: Checkpoints("x", 1, keep=0), "keep"),
         (lambda: MetricsFile("x", every=-1), "every"),

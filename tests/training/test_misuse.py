@@ -19,6 +19,8 @@ from gptcore import (
     Tensor,
     Trainer,
     WarmupCosineScheduler,
+    load_model,
+    save_model,
 )
 
 
@@ -47,6 +49,30 @@ def test_bad_max_norm(tmp_path: Path, value: Any) -> None:
     """0 曾经悄悄地等于不裁剪。"""
     with pytest.raises(ArgumentError, match=r"max_norm 必须是正数.*max_norm=None"):
         gpt_trainer(chars(tmp_path), max_norm=value)
+
+
+@pytest.mark.parametrize("value", [3, None, b"x", ["x"]])
+def test_paths_that_are_not_paths(tmp_path: Path, value: Any) -> None:
+    dataset = chars(tmp_path)
+    trainer = gpt_trainer(dataset)
+    model: Any = trainer.model
+    for use in (
+        lambda: trainer.resume(value),
+        lambda: trainer.save_checkpoint(value),
+        lambda: Checkpoints(value),
+        lambda: MetricsFile(value),
+        lambda: save_model(value, model, dataset.tokenizer),
+        lambda: load_model(value),
+    ):
+        with pytest.raises(DtypeError, match=r"得到 .*，它必须是路径"):
+            use()
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1.5, "3", True])
+def test_bad_limits(tmp_path: Path, limit: Any) -> None:
+    dataset = chars(tmp_path)
+    with pytest.raises(ArgumentError, match="limit"):
+        gpt_trainer(dataset).evaluate(dataset, limit)
 
 
 def test_running_the_script_again_keeps_the_metrics(tmp_path: Path) -> None:

@@ -276,6 +276,14 @@ def test_changed_settings_are_reported(saved: Any) -> None:
         trainer.resume(folder)
 
 
+def test_frozen_parameters_that_changed_are_reported(saved: Any) -> None:
+    folder, dataset = saved
+    trainer = gpt_trainer(dataset)
+    dict(trainer.model.named_parameters())["output.linear.bias"].requires_grad = False
+    with pytest.warns(UserWarning, match=r"frozen 由 \[\] 变成 \['output\.linear\.bias'\]"):
+        trainer.resume(folder)
+
+
 def test_early_stopping_counts_across_a_resume(tmp_path: Path) -> None:
     dataset = chars(tmp_path)
     trainer = gpt_trainer(dataset, lr=0.0)  # 学习率 0：损失不变，永远没有进步
