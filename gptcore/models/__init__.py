@@ -16,7 +16,12 @@ from gptcore.models.generation import (
     generate_text,
 )
 from gptcore.models.gpt import GPT
-from gptcore.models.huggingface import from_pretrained, load_pretrained, save_pretrained
+from gptcore.models.huggingface import (
+    download_pretrained,
+    from_pretrained,
+    load_pretrained,
+    save_pretrained,
+)
 from gptcore.models.options import BlockOptions
 from gptcore.models.storage import load_model, save_model
 
@@ -32,6 +37,7 @@ __all__ = [
     "KVCache",
     "Sampler",
     "SamplingOptions",
+    "download_pretrained",
     "from_pretrained",
     "generate_ids",
     "generate_text",

@@ -147,8 +147,8 @@ class GPT(GPTInference):
     ) -> GPT:
         """读入本机的一个 Hugging Face 格式的 GPT-2 文件夹，处于评估模式；不抽随机数，也不用网络。
 
-        同 [`from_pretrained`][gptcore.models.huggingface.from_pretrained]，那里有名字与形状的对照；连同分词器一起读，用
-        [`load_pretrained`][gptcore.models.huggingface.load_pretrained]。
+        同 [`from_pretrained`][gptcore.models.huggingface.loading.from_pretrained]，那里有名字与形状的对照；连同分词器一起读，用
+        [`load_pretrained`][gptcore.models.huggingface.loading.load_pretrained]。
 
         Args:
             folder: 文件夹：`config.json`，以及 `model.safetensors`（或者索引与各个分片）。
@@ -166,7 +166,7 @@ class GPT(GPTInference):
     def save_pretrained(
         self, folder: str | os.PathLike[str], tokenizer: Tokenizer | None = None
     ) -> Path:
-        """存成 transformers 能读的文件夹，同 [`save_pretrained`][gptcore.models.huggingface.save_pretrained]。
+        """存成 transformers 能读的文件夹，同 [`save_pretrained`][gptcore.models.huggingface.saving.save_pretrained]。
 
         Args:
             folder: 文件夹，不存在时建立。

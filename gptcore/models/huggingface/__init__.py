@@ -1,9 +1,9 @@
 r"""GPT-2 与 Hugging Face：读入别人的模型，把自己的模型带出去
 
-[`from_pretrained`][gptcore.models.huggingface.from_pretrained] 读入 Hugging Face 格式的 GPT-2 文件夹，
-[`save_pretrained`][gptcore.models.huggingface.save_pretrained] 写出 transformers 能读的文件夹；两个方向上，
+[`from_pretrained`][gptcore.models.huggingface.loading.from_pretrained] 读入 Hugging Face 格式的 GPT-2 文件夹，
+[`save_pretrained`][gptcore.models.huggingface.saving.save_pretrained] 写出 transformers 能读的文件夹；两个方向上，
 同样的词元得到同样的 logits（相差在 float32 的舍入之内），参数来回一次一位不差。只用本机的文件，不需要 PyTorch；
-有网络的地方可以用 [`download_pretrained`][gptcore.models.huggingface.download_pretrained] 按名字下载。
+有网络的地方可以用 [`download_pretrained`][gptcore.models.huggingface.download.download_pretrained] 按名字下载。
 
 名字与形状的对照，$E$ 是嵌入尺寸，$V$ 是词表大小，$T$ 是上下文尺寸，`i` 是第几块：
 
