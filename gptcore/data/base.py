@@ -1,5 +1,6 @@
 """数据集的基类：把数据切成一批一批的 `(x, y)`"""
 
+import hashlib
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ from gptcore.tensor import DTYPE, Tensor
 
 SPLITS = {True: ("train_data", "训练集"), False: ("test_data", "测试集")}
 """`training` 的取值对应的属性名和中文名。"""
+BLOCK = 1 << 10
+"""算内容的 SHA-256 时，一次取多少个样本"""
 
 
 class Dataset(ABC):
@@ -135,7 +138,17 @@ class Dataset(ABC):
             yield _tensor(x, chosen), _tensor(y, chosen)
 
     def fingerprint(self) -> dict[str, Any]:
-        """认出这份数据的几个数，可以写成 JSON；接着训练时用来核对还是不是同一份。"""
+        """认出这份数据的几个数，可以写成 JSON；接着训练时用来核对还是不是同一份。
+
+        这里是样本数、批大小与两份数据全部内容的 SHA-256；数据太大、内容又有别的办法认出时，可以改写。
+        """
+        digest = hashlib.sha256()
+        for training in SPLITS:
+            for rows in self._split(training):
+                _add_content(digest, rows)
+        return {**self._sizes(), "content": digest.hexdigest()}
+
+    def _sizes(self) -> dict[str, Any]:
         x, _ = self._split(True)
         return {"samples": len(x), "batch_size": self.batch_size}
 
@@ -214,6 +227,13 @@ class Dataset(ABC):
 def _tensor(rows: Any, index: Any) -> Tensor:
     """复制一段样本，成为不需要梯度的连续张量。"""
     return Tensor(np.array(rows[index], order="C"), requires_grad=False)
+
+
+def _add_content(digest: Any, rows: Any) -> None:
+    """形状、类型与内容；一段一段地取，取用时才生成的也不会同时都在内存里。"""
+    digest.update(f"{tuple(rows.shape)}{rows[:0].dtype.str}".encode())
+    for start in range(0, len(rows), BLOCK):
+        digest.update(np.ascontiguousarray(rows[start : start + BLOCK]).data)
 
 
 def _rows(data: Any, where: str) -> Any:

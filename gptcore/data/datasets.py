@@ -177,7 +177,7 @@ class WindowDataset(Dataset):
         SHA-256 由词元的小端字节算出，类型不变：uint16 的词元每个 2 字节，与词元文件里的相同。
         """
         return {
-            **super().fingerprint(),
+            **self._sizes(),
             "context_size": self.context_size,
             "stride": self.stride,
             "split": self.split,

@@ -292,8 +292,11 @@ def newest_first(folder: Path) -> list[Path]:
     Raises:
         DataError: 里面没有检查点。
     """
-    if is_checkpoint(folder):
-        return [folder]
+    try:
+        if is_checkpoint(folder):
+            return [folder]
+    except OSError as error:  # 名字太长、没有权限等等
+        raise unreadable(folder, error) from error
     found = find_checkpoints(folder)
     if not found:
         raise DataError(

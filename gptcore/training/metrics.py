@@ -56,7 +56,7 @@ class MetricsFile(Callback):
             self._file = self.path.open("ab", buffering=0)
             if torn:  # 上次被杀时写了半行
                 self._file.write(b"\n")
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError：路径里有 NUL
             raise self._failed(error) from error
         self._start = time.perf_counter()
         self._fresh = step == 0
@@ -102,10 +102,10 @@ class MetricsFile(Callback):
         except OSError as error:
             raise self._failed(error) from error
 
-    def _failed(self, error: OSError) -> DataError:
-        return DataError(
-            f"MetricsFile：不能写入 {self.path}：{system_reason(error)}；请检查路径、权限与磁盘空间"
-        )
+    def _failed(self, error: Exception) -> DataError:
+        known = isinstance(error, OSError)
+        reason = system_reason(error) if known else "路径里有不能用的字符"
+        return DataError(f"MetricsFile：不能写入 {self.path}：{reason}；请检查路径、权限与磁盘空间")
 
 
 def _number(value: float) -> str:

@@ -1,6 +1,7 @@
 """数据集：评估时每个词元恰好一次，按编号取样本，认出是不是同一份数据"""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,6 +56,25 @@ def test_take_picks_rows(tmp_path: Path) -> None:
         for row, i in enumerate((3, 0)):
             np.testing.assert_array_equal(x.data[row], dataset[i][0].data[0])
             np.testing.assert_array_equal(y.data[row], dataset[i][1].data[0])
+
+
+def test_fingerprint_tells_any_data_apart() -> None:
+    """自己写的数据集也是：形状相同，任何一份里有一个数不同，就是另一份数据。"""
+
+    class Numbers(Dataset):
+        def __init__(self, split: int = 0, part: int = 0, dtype: Any = np.int64) -> None:
+            self.changed, self.dtype = (split, part), dtype
+            super().__init__(batch_size=2)
+
+        def load(self) -> None:
+            arrays = np.zeros((2, 2, 5, 3), self.dtype)
+            arrays[self.changed] += np.arange(15, dtype=self.dtype).reshape(5, 3)
+            self.train_data, self.test_data = map(tuple, arrays)
+
+    settings: list[Any] = [(0, 0), (0, 1), (1, 0), (1, 1), (0, 0, np.float32)]
+    prints = [str(Numbers(*setting).fingerprint()) for setting in settings]
+    assert len(set(prints)) == len(settings)
+    assert str(Numbers(0, 0).fingerprint()) == prints[0]
 
 
 def test_fingerprint_tells_texts_apart(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from gptcore import (
     ArgumentError,
     Callback,
     Checkpoints,
+    DataError,
     DtypeError,
     Evaluate,
     Evaluation,
@@ -65,6 +66,20 @@ def test_paths_that_are_not_paths(tmp_path: Path, value: Any) -> None:
         lambda: load_model(value),
     ):
         with pytest.raises(DtypeError, match=r"得到 .*，它必须是路径"):
+            use()
+
+
+@pytest.mark.parametrize("name", ["长" * 300, "a\0b"])
+def test_paths_the_system_refuses(tmp_path: Path, name: str) -> None:
+    dataset, path = chars(tmp_path), tmp_path / name
+    trainer = gpt_trainer(dataset)
+    for use in (
+        lambda: trainer.resume(path),
+        lambda: trainer.save_checkpoint(path),
+        lambda: list(trainer.steps(dataset, 1, callbacks=[Checkpoints(path)])),
+        lambda: list(trainer.steps(dataset, 1, callbacks=[MetricsFile(path)])),
+    ):
+        with pytest.raises(DataError, match=r"不能|没有检查点"):
             use()
 
 
