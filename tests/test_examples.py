@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = sorted((Path(__file__).resolve().parents[1] / "examples").glob("plot_*.py"))
-QUICK = {"plot_autograd", "plot_backward", "plot_bigram", "plot_bpe", "plot_huggingface"}  # 其余的要训练，十几秒到几十秒
+# 其余的要训练，十几秒到几十秒
+QUICK = {"plot_autograd", "plot_backward", "plot_bigram", "plot_bpe", "plot_huggingface"}
 
 # 运行一个示例，不让它收起图，再逐个检查：有标题（页面用它作替代文字），用 constrained 布局，画得出来
 RUN = """
