@@ -1,6 +1,7 @@
 """与真正的 transformers 对照：两个方向，分数、贪心的续写、分词器；没有安装时跳过"""
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,23 @@ def test_byte_level_tokenizers(tmp_path: Path, special: tuple[str, ...]) -> None
         theirs.save_pretrained(folder)
         again = load_tokenizer(folder)
         assert again.encode(marked, allowed_special="all") == ids
+
+
+def test_the_tokenizer_of_gpt2(tmp_path: Path, tinyshakespeare_path: Path) -> None:
+    """GPT-2 自己的词表：OpenAI 的文件读入，存成 Hugging Face 的，编号都是 GPT-2 的。"""
+    folder = Path(os.environ.get("GPTCORE_DATA", "没有设置")) / "gpt2"
+    if not folder.is_dir():
+        pytest.skip("GPTCORE_DATA 指定的文件夹里没有 gpt2")
+    tokenizer = load_tokenizer(folder)
+    model = GPT(50257, 8, 4, 2, 1, head_bias=False, tied=True, init="gpt2")
+    theirs = auto(model.save_pretrained(tmp_path, tokenizer))
+    assert (len(theirs), theirs.eos_token_id) == (50257, 50256)
+    assert theirs("Hello world")["input_ids"] == [15496, 995]
+    text = tinyshakespeare_path.read_text(encoding="utf-8")[:20_000] + TEXT
+    assert theirs(text)["input_ids"] == tokenizer.encode(text)
+    assert load_theirs(tmp_path).generation_config.eos_token_id == 50256
+    _, again = load_pretrained(tmp_path)
+    assert again == tokenizer
 
 
 def test_their_tokenizer_files(tmp_path: Path) -> None:
