@@ -1,13 +1,10 @@
-"""生成词元：缓存开与关、一条与几条、上下文的边缘、停止、对数概率、模式与线程数"""
+"""生成词元：缓存开与关、上下文的边缘、停止、对数概率、参数"""
 
-import gc
-import tracemalloc
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from generation_models import KINDS, SAMPLING, make, rng
 from numpy.testing import assert_allclose
 
 from gptcore import (
@@ -18,38 +15,11 @@ from gptcore import (
     GPTLoss,
     Sampler,
     Tensor,
-    blas_threads,
     is_grad_enabled,
     no_grad,
 )
 from gptcore.models import GeneratedToken, generate_ids
 from gptcore.models.generation import scoring
-from gptcore.threads import blas_info
-
-KINDS: list[dict[str, Any]] = [
-    {},
-    {"norm": "RMSNorm", "init": "gpt2"},
-    {"norm": None},
-    {"norm_position": "post"},
-    {"bias": False, "head_bias": False, "tied": True, "init": "gpt2"},
-    {"norm": "RMSNorm", "norm_position": "post", "tied": True, "dropout": 0.3},
-]
-SAMPLING: list[dict[str, Any]] = [
-    {"temperature": 0},
-    {"temperature": 0, "repetition_penalty": 1.3},
-    {},
-    {"temperature": 0.7, "top_k": 5},
-    {"top_p": 0.8, "repetition_penalty": 1.2},
-    {"temperature": 1.4, "min_p": 0.1, "top_k": 9},
-]
-
-
-def make(seed: int = 0, dtype: Any = np.float32, **options: Any) -> GPT:
-    return GPT(23, 12, 16, 4, 2, rng=np.random.default_rng(seed), **options).astype(dtype)
-
-
-def rng(seed: int = 0) -> np.random.Generator:
-    return np.random.default_rng(seed)
 
 
 def by_forward(model: GPT, ids: list[int], count: int, seed: int, **options: Any) -> list[int]:
@@ -124,6 +94,24 @@ def test_unclear_choices_are_settled_by_the_window(monkeypatch: pytest.MonkeyPat
     assert list(model.generate([1, 2], 8, temperature=0)) == by_forward(
         model, [1, 2], 8, 0, temperature=0
     )
+
+
+def test_only_greedy_is_settled_with_a_large_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
+    """词表大时，抽样的界线密得几乎每步都要重算：不重算；取分数最高的照旧。"""
+    model = GPT(600, 12, 16, 4, 2, rng=rng())
+    monkeypatch.setitem(scoring.ROUNDING, "LayerNorm", 10**9)
+    calls: list[int] = []
+    exact = scoring.WindowScorer.exact
+
+    def counted(self: Any, ids: list[int]) -> Any:
+        calls.append(len(ids))
+        return exact(self, ids)
+
+    monkeypatch.setattr(scoring.WindowScorer, "exact", counted)
+    list(model.generate([1, 2], 6, rng=rng()))
+    assert calls == []
+    list(model.generate([1, 2], 6, temperature=0))
+    assert calls == [3, 4, 5, 6, 7]
 
 
 def test_work_per_token(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,134 +193,6 @@ def test_log_probabilities_sum_to_minus_the_loss(use_cache: bool, dtype: Any) ->
             loss = GPTLoss()(model(Tensor([ids[:-1]])), Tensor(labels))
         total = sum(t.logprob for t in tokens)
         assert_allclose(total, -10 * float(loss), rtol=1e-5 if dtype == np.float32 else 1e-12)
-
-
-# ---------------------------------------------------------------- 一批
-
-
-@pytest.mark.parametrize("options", KINDS)
-@pytest.mark.parametrize("sampling", SAMPLING)
-def test_each_row_is_as_if_alone(options: dict[str, Any], sampling: dict[str, Any]) -> None:
-    model = make(**options)
-    prompts = [rng(i).integers(0, 23, n).tolist() for i, n in enumerate((3, 1, 12, 7, 30, 3, 11))]
-    together = model.generate_batch(prompts, 15, rng=[rng(i) for i in range(7)], **sampling)
-    for i, prompt in enumerate(prompts):
-        assert together[i] == list(model.generate(prompt, 15, rng=rng(i), **sampling))
-    off = model.generate_batch(
-        prompts, 15, rng=[rng(i) for i in range(7)], use_cache=False, **sampling
-    )
-    assert together == off
-
-
-@settings(max_examples=25)
-@given(
-    st.lists(st.lists(st.integers(0, 22), min_size=1, max_size=16), max_size=6), st.integers(0, 99)
-)
-def test_batches_of_any_shape(prompts: list[list[int]], seed: int) -> None:
-    model = make(seed)
-    expected = [list(model.generate(p, 14, temperature=0, end_of_text=[4, 9])) for p in prompts]
-    assert model.generate_batch(prompts, 14, temperature=0, end_of_text=[4, 9]) == expected
-
-
-def test_rows_do_not_depend_on_the_others() -> None:
-    model = make()
-    prompts = [[1, 2, 3], [4], [5, 6], [1, 2, 3]]
-    all_rows = model.generate_batch(prompts, 12, rng=rng(3))
-    assert model.generate_batch(prompts[:2], 12, rng=rng(3)) == all_rows[:2]
-    other = model.generate_batch([[9] * 10, *prompts[1:]], 12, rng=rng(3), end_of_text=None)
-    assert other[1:] == all_rows[1:]
-    assert all_rows[0] != all_rows[3]  # 同一条提示的两个续写
-    stopped = model.generate_batch(prompts, 12, rng=rng(3), end_of_text=all_rows[1][2])
-    for i, row in enumerate(all_rows):
-        stop = all_rows[1][2]
-        assert stopped[i] == row[: row.index(stop)] if stop in row else row
-
-
-def test_batch_with_log_probabilities() -> None:
-    model = make(dtype=np.float64)
-    prompts = [[1, 2, 3], [4]]
-    rows = model.generate_batch(prompts, 13, temperature=0, return_logprobs=True)
-    for prompt, row in zip(prompts, rows, strict=True):
-        alone = list(model.generate(prompt, 13, temperature=0, return_logprobs=True))
-        assert [t.id for t in row] == [t.id for t in alone]
-        assert_allclose([t.logprob for t in row], [t.logprob for t in alone], rtol=1e-9)
-
-
-def test_empty_batches() -> None:
-    model = make()
-    assert model.generate_batch([], 5) == []
-    assert model.generate_batch([[1], [2]], 0) == [[], []]
-
-
-# ---------------------------------------------------------------- 模式、线程、内存
-
-
-def test_modes_between_steps() -> None:
-    model = make(dropout=0.5)
-    model.transformers[0].feed_forward.dropout.eval()  # 各层不必一样
-    modes = [layer.training for layer in model.sublayers()]
-    first, second = model.generate([1], 30, rng=rng(1)), model.generate([2], 30, rng=rng(2))
-    mixed: tuple[list[int], list[int]] = ([], [])
-    for _ in range(15):
-        for stream, ids in zip((first, second), mixed, strict=True):
-            ids.append(next(stream))
-            assert [layer.training for layer in model.sublayers()] == modes
-            assert is_grad_enabled()
-    first.close()  # type: ignore[attr-defined]
-    del second
-    gc.collect()
-    assert [layer.training for layer in model.sublayers()] == modes
-    assert mixed[0] == list(model.generate([1], 15, rng=rng(1)))
-    assert mixed[1] == list(model.generate([2], 15, rng=rng(2)))
-    with no_grad():
-        next(model.generate([1]))
-        assert not is_grad_enabled()
-
-
-def test_threads_are_as_before_between_steps() -> None:
-    model = make()
-    with blas_threads(2):
-        seen = [blas_info()["threads"] for _ in model.generate([1], 15)]
-        assert set(seen) == {blas_info()["threads"]}
-    inside: list[Any] = []
-    attention = model.transformers[0].attention
-    product = attention.c_attn.infer
-
-    def counted(x: Any) -> Any:
-        inside.append(blas_info()["threads"])
-        return product(x)
-
-    attention.c_attn.infer = counted  # type: ignore[method-assign]
-    with blas_threads(2):
-        list(model.generate([1], 15))
-    assert set(inside) <= {1, None}
-
-
-def test_memory_does_not_grow() -> None:
-    model = make()
-    stream = model.generate([1], 10**6, rng=rng())
-    for _ in range(200):
-        next(stream)
-    gc.collect()
-    tracemalloc.start()
-    before = tracemalloc.get_traced_memory()[0]
-    for _ in range(1000):
-        next(stream)
-    grown = tracemalloc.get_traced_memory()[0] - before
-    tracemalloc.stop()
-    assert grown < 60_000  # 编号本身：一千个整数
-
-
-def test_cache_is_no_larger_than_needed() -> None:
-    model = GPT(23, 100_000, 16, 4, 2, rng=rng())
-    tracemalloc.start()
-    list(model.generate([1, 2, 3], 5))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 300_000
-
-
-# ---------------------------------------------------------------- 参数
 
 
 @pytest.mark.parametrize(

@@ -96,10 +96,9 @@ class GPTInference(Layer):
             raise ArgumentError(
                 f"new_cache：capacity={capacity} 超过了上下文尺寸 {limit}，更后面的位置没有嵌入；请减小它"
             )
-        size = self.embedding.embedding.weight.shape[1] // self._heads
+        size, dtype = self.embedding.embedding.weight.shape[1] // self._heads, self.dtype
         shape = (len(self.transformers), batch, self._heads, capacity, size)
-        keys, values = np.zeros(shape, self.dtype), np.zeros(shape, self.dtype)
-        return KVCache(keys, values, np.zeros(batch, np.int64))
+        return KVCache(np.zeros(shape, dtype), np.zeros(shape, dtype), np.zeros(batch, np.int64))
 
     def next_scores(self, ids: Any, cache: KVCache | None = None) -> Array:
         """只要最后一个位置的分数：输出头与最后一块的前馈网络只算这一个位置。
@@ -223,6 +222,9 @@ class GPTInference(Layer):
         每个词元由最后 `context_size` 个词元算出。提示与已生成的放得进上下文时用缓存，一个词元只算一个位置；
         放不下之后窗口移动，每个词元的位置都变了，一个词元要算整个窗口。
 
+        缓存的分数与重算的相差舍入误差；误差可能改变选出的词元时，重算一次，以它为准。所以 `temperature=0`
+        时，缓存开与关总是一样；抽样时，词表不超过 512 也一样，词表再大，个别时候会是累积概率上相邻的另一个。
+
         两步之间模型是原来的样子（训练模式、计算图、线程数）：几个生成器可以交错，也可以提前停下。
 
         Args:
@@ -230,7 +232,7 @@ class GPTInference(Layer):
             max_tokens: 最多生成多少个。
             end_of_text: 遇到这个（或这些）编号就停下，它自己不给出。
             rng: 随机数生成器。
-            use_cache: 是否使用缓存；结果一样，只影响快慢。
+            use_cache: 是否使用缓存；只影响快慢。
             return_logprobs: 是否连同对数概率一起给出，见
                 [`GeneratedToken`][gptcore.models.generation.ids.GeneratedToken]。
             **options: 怎样选下一个词元：`temperature`、`top_k`、`top_p`、`min_p`、`repetition_penalty`，
@@ -292,7 +294,7 @@ class GPTInference(Layer):
         return_logprobs: bool = False,
         **options: Unpack[SamplingOptions],
     ) -> list[list[Any]]:
-        """几条提示一起往下写，长短可以不一；每一条的结果与单独生成时相同。
+        """几条提示一起往下写，长短可以不一；每一条与单独生成时相同，条件同缓存的开与关，见 `generate`。
 
         四条以上时，权重读一遍就供各条共用，比逐条生成快。
 

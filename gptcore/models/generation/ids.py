@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 
 
 NONE = np.zeros(0, np.int64)
+SMALL_VOCABULARY = 512
+"""词表不超过它时，抽样也保证缓存开与关一样。
+
+词表越大，累积概率的界线越密：五万个词元时，大部分词元的概率比舍入误差还小，几乎每一步都要重算。
+取分数最高的没有这个问题，总是保证。
+"""
 
 
 class GeneratedToken(NamedTuple):
@@ -103,13 +109,14 @@ class Run:
         """选第 `i` 条的下一个。
 
         用缓存算的分数有舍入误差；误差可能改变结果时，重算一次窗口，以它为准：
-        缓存开与关、一条与几条，选出的因此总是一样。
+        缓存开与关、一条与几条，选出的因此总是一样。词表大时的抽样除外，见 `SMALL_VOCABULARY`。
         """
         sampler, ids = self.sampler, self.texts[i]
         x = scores.astype(np.float64)
         seen = NONE if sampler.repetition_penalty == 1 else np.array(ids)
         u = self.rngs[i].random() if sampler.temperature else 0.0
-        tolerance = self.scorer.rounding * _largest(x) if rounded else 0.0
+        settle = rounded and (not sampler.temperature or len(x) <= SMALL_VOCABULARY)
+        tolerance = self.scorer.rounding * _largest(x) if settle else 0.0
         chosen, clear = sampler.choose(x, seen, u, tolerance)
         if not clear:
             x = self.scorer.exact(ids).astype(np.float64)

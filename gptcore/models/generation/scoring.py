@@ -71,7 +71,6 @@ class CachedScorer(WindowScorer):
     def __init__(self, model: GPT, limit: int, tokens: int) -> None:
         super().__init__(model, limit)
         self.cached, self.capacity = model, min(limit, tokens)
-        self.rounding = ROUNDING[model.config["norm"]] * float(np.finfo(model.dtype).eps)
         self.cache: KVCache | None = None
         self.slots: list[int] = []  # 缓存的第 i 条是第几条文字
 
@@ -92,6 +91,8 @@ class CachedScorer(WindowScorer):
         """各条提示单独算：与没有缓存时逐位相同，也不必补齐。窗口已经满了的，以后用不着缓存。"""
         self.slots = [key for key, ids in texts.items() if len(ids) < self.limit]
         self.cache = self.cached.new_cache(len(self.slots) or 1, self.capacity)
+        eps = float(np.finfo(self.cache.keys.dtype).eps)
+        self.rounding = ROUNDING[self.cached.config["norm"]] * eps
         found = super().scores({key: ids for key, ids in texts.items() if key not in self.slots})
         for i, key in enumerate(self.slots):
             scores = self.cached.next_scores(np.array([texts[key]]), self.cache.row(i))

@@ -39,7 +39,7 @@ def generate_text(
         max_tokens: 最多生成多少个词元。
         stop: 停止字符串，一个或几个；只在新写的文字里找，最先写完整的那个算数。
         rng: 随机数生成器。
-        use_cache: 是否使用缓存；结果一样，只影响快慢。
+        use_cache: 是否使用缓存；只影响快慢。
         **options: 怎样选下一个词元：`temperature`、`top_k`、`top_p`、`min_p`、`repetition_penalty`，
             见 [`SamplingOptions`][gptcore.models.generation.ids.SamplingOptions]
 
