@@ -35,7 +35,7 @@ SIZES = {  # 上下文、嵌入、头数、块数、词表；提示的长度，�
     "G": (1024, 768, 12, 12, 50257, 19, 512),
 }
 MEGABYTE = 2**20
-now = time.perf_counter
+clock = {"now": time.perf_counter}
 """计时用的钟；`--cpu` 时是进程用去的处理器时间"""
 Once = Callable[[], tuple[float, float, list[int]]]
 """生成一次：第一个词元的秒数，其余每个的秒数，全部词元"""
@@ -58,12 +58,12 @@ def make_model(size: str) -> GPT:
 
 def ours(model: GPT, prompt: list[int], count: int, use_cache: bool = True) -> Once:
     def once() -> tuple[float, float, list[int]]:
-        start = now()
+        start = clock["now"]()
         tokens = model.generate(prompt, count, temperature=0, use_cache=use_cache)
         ids = [next(tokens)]
-        first = now() - start
+        first = clock["now"]() - start
         ids += tokens
-        rest = now() - start - first
+        rest = clock["now"]() - start - first
         return first, rest / max(1, count - 1), ids
 
     return once
@@ -105,14 +105,14 @@ def theirs(model: GPT, prompt: list[int], count: int) -> Once:
         """由 generate 在每个词元之后调用。"""
 
         def put(self, value: torch.Tensor) -> None:
-            self.times.append(now())
+            self.times.append(clock["now"]())
 
         def end(self) -> None: ...
 
     def once() -> tuple[float, float, list[int]]:
-        clock = Clock()
-        clock.times = []
-        start = now()
+        streamer = Clock()
+        streamer.times = []
+        start = clock["now"]()
         with torch.inference_mode():
             out = hf.generate(
                 ids,
@@ -120,9 +120,9 @@ def theirs(model: GPT, prompt: list[int], count: int) -> Once:
                 max_new_tokens=count,
                 do_sample=False,
                 pad_token_id=0,
-                streamer=clock,
+                streamer=streamer,
             )
-        first, last = clock.times[1], clock.times[-1]  # 第 0 次给出的是提示
+        first, last = streamer.times[1], streamer.times[-1]  # 第 0 次给出的是提示
         return first - start, (last - first) / max(1, count - 1), out[0, len(prompt) :].tolist()
 
     return once
@@ -182,8 +182,7 @@ def main() -> int:
     )
     options = parser.parse_args()
     if options.cpu:
-        global now
-        now = time.process_time
+        clock["now"] = time.process_time
     if options.memory:
         memory(options.size, options.tokens)
         return 0
