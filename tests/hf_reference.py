@@ -89,8 +89,10 @@ def agree(theirs: Any, ours: GPT) -> None:
     assert our_continuation(ours, prompt, 64) == continuation
 
 
-def load_theirs(folder: Path) -> Any:
+def load_theirs(folder: Path, **options: Any) -> Any:
     """transformers 读入文件夹；有缺少、多出的参数就失败。"""
-    model, info = transformers.GPT2LMHeadModel.from_pretrained(folder, output_loading_info=True)
+    model, info = transformers.GPT2LMHeadModel.from_pretrained(
+        folder, output_loading_info=True, **options
+    )
     assert not any(info.values()), info
     return model.eval()

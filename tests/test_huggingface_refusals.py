@@ -59,6 +59,7 @@ def read_or_refused(folder: Path) -> None:
         ("model_type", ["gpt2"], r'只读 "gpt2"'),
         ("architectures", ["LlamaForCausalLM"], "GPT2LMHeadModel"),
         ("architectures", ["GPT2ForSequenceClassification"], "GPT2LMHeadModel"),
+        ("architectures", ["GPT2DoubleHeadsModel"], "GPT2LMHeadModel"),
         ("architectures", "GPT2LMHeadModel", "GPT2LMHeadModel"),
         ("activation_function", "gelu", "gelu_new、gelu_pytorch_tanh"),
         ("activation_function", "relu", "gelu_new"),
@@ -292,6 +293,9 @@ def test_index_and_shards_must_agree(tmp_path: Path) -> None:
 def test_folders_that_are_not_models(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"from_pretrained：.*不存在.*本机的文件夹"):
         from_pretrained("gpt2-small")
+    for path in ("x" * 5000, "a\0b", ""):
+        with pytest.raises(DataError):
+            from_pretrained(path)
     with pytest.raises(DataError, match=r"没有 config\.json"):
         from_pretrained(tmp_path)
     folder = write_folder(tmp_path / "a")

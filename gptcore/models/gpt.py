@@ -147,8 +147,8 @@ class GPT(GPTInference):
     ) -> GPT:
         """读入本机的一个 Hugging Face 格式的 GPT-2 文件夹，处于评估模式；不抽随机数，也不用网络。
 
-        同 [`from_pretrained`][gptcore.models.huggingface.loading.from_pretrained]，那里有名字与形状的对照；连同分词器一起读，用
-        [`load_pretrained`][gptcore.models.huggingface.loading.load_pretrained]。
+        同 [`from_pretrained`][gptcore.models.huggingface.loading.from_pretrained]，那里说得更详细；
+        连同分词器一起读，用 [`load_pretrained`][gptcore.models.huggingface.loading.load_pretrained]。
 
         Args:
             folder: 文件夹：`config.json`，以及 `model.safetensors`（或者索引与各个分片）。

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gptcore.data import Tokenizer
-from gptcore.errors import DataError, DtypeError, GptcoreError
+from gptcore.errors import DataError, DtypeError, GptcoreError, system_reason
 from gptcore.layers import Dropout
 from gptcore.layers.checks import require_flag, require_number
 from gptcore.layers.initial import without_values
@@ -123,6 +123,14 @@ def existing_folder(operation: str, folder: Any) -> Path:
         raise DtypeError(
             f"{operation}：folder 得到 {type(folder).__name__}，它必须是文件夹的路径（str 或 Path）"
         ) from None
+    try:
+        _require_model(operation, path)
+    except OSError as error:  # 名字太长、没有权限等等
+        raise DataError(f"不能读取 {path}：{system_reason(error)}；请检查路径") from error
+    return path
+
+
+def _require_model(operation: str, path: Path) -> None:
     if not path.is_dir():
         found = "是文件，不是文件夹" if path.is_file() else "不存在"
         raise DataError(
@@ -133,4 +141,3 @@ def existing_folder(operation: str, folder: Any) -> Path:
         raise DataError(
             f"{operation}：{path} 里没有 {CONFIG}，不是 Hugging Face 的模型文件夹；请检查路径"
         )
-    return path

@@ -24,7 +24,7 @@ ALIASES = {
 }
 """`GPT2Config` 也认得的另一个写法"""
 DROPOUTS = ("embd_pdrop", "attn_pdrop", "resid_pdrop")
-ARCHITECTURES = ("GPT2LMHeadModel", "GPT2Model", "GPT2DoubleHeadsModel")
+ARCHITECTURES = ("GPT2LMHeadModel", "GPT2Model")
 GELU = ("gelu_new", "gelu_pytorch_tanh")
 """同一个函数的两个名字：$x\\cdot\\frac12(1+\\tanh(\\sqrt{2/\\pi}(x+0.044715x^3)))$"""
 
