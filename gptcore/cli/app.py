@@ -16,7 +16,10 @@ from gptcore.cli.streams import complain, prepare_streams, silence
 from gptcore.cli.terminal import open_terminal
 from gptcore.cli.usage import UsageError
 
-COMMANDS = ("demo", "train", "generate", "eval", "info", "plot", "doctor")
+COMMANDS = (
+    *("demo", "train", "generate", "eval", "info", "plot"),
+    *("tokenize", "export", "import", "doctor"),
+)
 
 app = typer.Typer(
     cls=Group,
@@ -61,13 +64,15 @@ def demo(out: Annotated[Path | None, o.out("gptcore-demo")] = None) -> None:
 
 @app.command(
     cls=Command,
-    help="训练：在一份语料或一个文本文件上训练，并保存模型。\n\n"
+    help="训练：在一份或几份文本上训练，并保存模型。\n\n"
     "前九成的文本用来训练，其余用来测试。模型与优化的默认值是教程“层归一化与 GPT”一章的。\n\n"
     "按 Ctrl-C 会先保存再退出；之后同一条命令加上 --resume，接着做完，结果与不中断的一样。",
 )
 def train(
     context: typer.Context,
-    corpus: o.Corpus = "stories",
+    corpus: o.Corpus = ["stories"],  # noqa: B006 typer 每次复制一份
+    tokenizer: o.Tokenizer = None,
+    vocab_size: o.VocabSize = None,
     context_size: o.ContextSize = 32,
     embedding_size: o.EmbeddingSize = 64,
     heads: o.Heads = 2,
@@ -107,7 +112,9 @@ def train(
     from gptcore.cli.train import run_train
 
     settings = TrainSettings(
-        corpus=corpus,
+        corpus=tuple(corpus),
+        tokenizer=tokenizer,
+        vocab_size=vocab_size,
         context_size=context_size,
         embedding_size=embedding_size,
         heads=heads,
@@ -151,19 +158,32 @@ def _was_given(context: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-@app.command(cls=Command, help="生成：读一个训练好的模型，一个字一个字地往下写。")
+@app.command(
+    cls=Command,
+    help="生成：读一个训练好的模型，一个字一个字地往下写。\n\n"
+    "采样的各个选项可以一起用，次序是重复惩罚、温度、top-k、top-p、min-p。遇到文本结束词元也停下。",
+)
 def generate(
     folder: o.Folder,
     prompt: o.Prompt = None,
-    length: o.Length = 256,
+    max_tokens: o.MaxTokens = 256,
+    stop: o.Stop = None,
+    logprobs: o.Logprobs = False,
     temperature: o.Temperature = 1.0,
+    top_k: o.TopK = 0,
+    top_p: o.TopP = 1.0,
+    min_p: o.MinP = 0.0,
+    repetition_penalty: o.RepetitionPenalty = 1.0,
     seed: o.SampleSeed = None,
-    threads: o.Threads = 1,
+    threads: o.GenerateThreads = None,
 ) -> None:
     """命令 `generate`"""
-    from gptcore.cli.generate import run_generate
+    from gptcore.cli.generate import GenerateSettings, run_generate
+    from gptcore.models import Sampler
 
-    run_generate(folder, prompt, length, temperature, seed, threads)
+    sampler = Sampler(temperature, top_k, top_p, min_p, repetition_penalty)
+    settings = GenerateSettings(max_tokens, sampler, tuple(stop or ()), seed, logprobs, threads)
+    run_generate(folder, prompt, settings)
 
 
 @app.command(
@@ -198,6 +218,58 @@ def plot(folder: o.RunFolder, out: o.Picture = None) -> None:
     from gptcore.cli.plot import run_plot
 
     run_plot(folder, out, open_terminal())
+
+
+@app.command(
+    cls=Command,
+    help="编码：把文本写成词元文件，之后的训练不必再编码。\n\n"
+    "文本可以比内存大。几份文本之间放一个文本结束词元（字符分词器没有它，直接相连）。",
+)
+def tokenize(
+    texts: o.Texts,
+    tokenizer: o.TokenizeTokenizer = "bpe",
+    vocab_size: o.TokenizeVocabSize = None,
+    split_documents: o.SplitDocuments = False,
+    out: o.TokenFile = None,
+) -> None:
+    """命令 `tokenize`"""
+    from gptcore.cli.tokenize import run_tokenize
+
+    target = out or Path("tokens.npy")
+    run_tokenize(texts, target, tokenizer, vocab_size, split_documents, open_terminal())
+
+
+@app.command(
+    cls=Command,
+    help="导出：写成 transformers 能读的文件夹。\n\n"
+    "模型的结构要是 GPT-2 的：不能用 --norm、--post-norm、--no-bias 换成别的。",
+)
+def export(
+    folder: o.OwnFolder,
+    to: o.ExportTo = "hf",
+    out: Annotated[Path | None, o.transfer_out("gptcore-hf")] = None,
+) -> None:
+    """命令 `export`"""
+    from gptcore.cli.transfer import run_export
+
+    run_export(folder, out or Path("gptcore-hf"), to, open_terminal())
+
+
+@app.command(
+    "import",
+    cls=Command,
+    help="导入：把 Hugging Face 的 GPT-2 存成 gptcore 的模型。\n\n"
+    "本机没有这个文件夹时按名字下载；环境变量 GPTCORE_HF_ENDPOINT 可以换成镜像的网址。",
+)
+def import_(
+    source: o.Source,
+    dropout: o.ImportDropout = None,
+    out: Annotated[Path | None, o.transfer_out("gptcore-model")] = None,
+) -> None:
+    """命令 `import`"""
+    from gptcore.cli.transfer import run_import
+
+    run_import(source, out or Path("gptcore-model"), dropout, open_terminal())
 
 
 @app.command(

@@ -149,7 +149,8 @@ def _run(
     scheduler = WarmupCosineScheduler(
         settings.lr, settings.steps, settings.warmup_steps, settings.min_lr
     )
-    introduce(terminal, "stories", dataset, model, settings.threads)
+    corpus = f"语料 stories：{len(dataset.tokens):,} 个字符，{dataset.vocab_size} 种"
+    introduce(terminal, corpus, model, settings.threads)
 
     def write(length: int) -> str:
         ids = generate_ids(
@@ -220,7 +221,7 @@ def _record(settings: DemoSettings, result: DemoResult, dataset: CharDataset) ->
             "valid_sentences": result.story.sentence_rate,
             "seconds": round(result.training_seconds, 2),
         },
-        CorpusRecord.of("stories", dataset.decode(dataset.tokens), SPLIT),
+        CorpusRecord.of(["stories"], [dataset.decode(dataset.tokens)], SPLIT),
     )
 
 
@@ -254,20 +255,17 @@ def report(terminal: Terminal, out: Path, settings: DemoSettings, result: DemoRe
     terminal.command(next_command(out, result.sample))
 
 
-def introduce(
-    terminal: Terminal, corpus: str, dataset: CharDataset, model: GPT, threads: int
-) -> None:
+def introduce(terminal: Terminal, corpus: str, model: GPT, threads: int) -> None:
     """训练之前写出语料与模型的大小。
 
     Args:
         terminal: 终端。
-        corpus: 语料的名字。
-        dataset: 数据集。
+        corpus: 语料的名字与长短，一句话。
         model: 模型。
         threads: BLAS 的线程数。
     """
     c = model.config
-    terminal.say(f"语料 {corpus}：{len(dataset.tokens):,} 个字符，{dataset.vocab_size} 种")
+    terminal.say(corpus)
     terminal.say(
         f"模型：{c['blocks']} 块，{c['heads']} 头，宽 {c['embedding_size']}，"
         f"上下文 {c['context_size']}"

@@ -1,7 +1,8 @@
 """`gptcore eval`：在没有用来训练的文本上打分，与训练结束时的算法相同，一位不差"""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,19 +10,18 @@ import numpy as np
 from rich.cells import cell_len
 from rich.text import Text
 
-from gptcore.cli.corpus import CorpusRecord, find_corpus, recorded_corpus
-from gptcore.cli.failures import plain
-from gptcore.cli.folders import find_model, read_record
+from gptcore.cli.corpus import Corpus, CorpusRecord, read_corpus, recorded_corpus
+from gptcore.cli.datasets import HeldOutTokens
+from gptcore.cli.folders import read_record
 from gptcore.cli.help import NARROW
+from gptcore.cli.models import open_model
 from gptcore.cli.runs import find_run
 from gptcore.cli.terminal import Terminal
+from gptcore.cli.tokenizers import Lengths, encode
 from gptcore.cli.usage import UsageError
-from gptcore.data import CharDataset, Tokenizer, read_text
-from gptcore.data.windows import Integers
-from gptcore.errors import DataError
+from gptcore.data import Tokenizer
 from gptcore.losses import GPTLoss
-from gptcore.models import load_model
-from gptcore.threads import blas_threads
+from gptcore.threads import blas_threads, model_threads
 from gptcore.training import Evaluation
 from gptcore.training.evaluation import evaluate
 
@@ -45,12 +45,13 @@ class Score:
     bits_per_byte: float
 
 
-def measure(evaluation: Evaluation, text: str) -> Score:
+def measure(evaluation: Evaluation, characters: int, size: int) -> Score:
     """由评估的结果算出各种单位的分数。
 
     Args:
         evaluation: 评估的结果。
-        text: 被预测的那段文本，不含只当前文的第一个词元。
+        characters: 被预测的那段文本有多少个字符，不含只当前文的第一个词元。
+        size: 它有多少个 UTF-8 字节。
 
     Returns:
         分数。
@@ -59,17 +60,19 @@ def measure(evaluation: Evaluation, text: str) -> Score:
         evaluation.loss,
         evaluation.perplexity,
         evaluation.bits_per(evaluation.tokens),
-        evaluation.bits_per(len(text)),
-        evaluation.bits_per(len(text.encode())),
+        evaluation.bits_per(characters) if characters else math.nan,
+        evaluation.bits_per(size) if size else math.nan,
     )
 
 
-def run_eval(folder: Path, corpus: str | None, threads: int | None, terminal: Terminal) -> Score:
+def run_eval(
+    folder: Path, corpus: Sequence[str] | None, threads: int | None, terminal: Terminal
+) -> Score:
     """读模型，在测试部分（或者另给的文本）上评估，写出各个分数与它们的定义。
 
     Args:
-        folder: 模型文件夹，一次训练，或者它的一个检查点。
-        corpus: 评估哪份文本；不给时是训练时留作测试的部分。
+        folder: 模型文件夹，一次训练，它的一个检查点，或者 Hugging Face 的 GPT-2 文件夹。
+        corpus: 评估哪些文本；不给时是训练时留作测试的部分。
         threads: BLAS 的线程数；不给时与训练时相同。
         terminal: 终端。
 
@@ -80,21 +83,28 @@ def run_eval(folder: Path, corpus: str | None, threads: int | None, terminal: Te
         UsageError: 不是模型，找不到语料，或者它在训练之后变了。
         DataError: 文件损坏。
     """
-    place = find_model(folder)
-    model, tokenizer = load_model(place)
+    place, model, tokenizer = open_model(folder)
     history = _history(place)
-    text, tokens, title = _tokens(history, corpus, tokenizer)
-    dataset = _Text(tokens, tokenizer.vocab_size, model.context_size)
-    if len(tokens) < 2:
-        raise UsageError(f"{title}只有 {len(tokens)} 个词元，至少要两个才能评估；请换长一些的文本")
+    part = _part(history, corpus, tokenizer)
+    if len(part.tokens) < 2:
+        raise UsageError(
+            f"{part.title}只有 {len(part.tokens)} 个词元，至少要两个才能评估；请换长一些的文本"
+        )
+    lengths = Lengths(tokenizer)
+    characters, _ = lengths.count(part.tokens)
     terminal.say(f"模型 {place}")
-    terminal.say(f"文本 {title}，{len(text):,} 个字符")
+    several = characters != len(part.tokens)
+    tokens = f"，{len(part.tokens):,} 个词元" if several else ""
+    terminal.say(f"文本 {part.title}，{characters:,} 个字符{tokens}")
     terminal.console.file.flush()
-    with blas_threads(threads or history.threads), np.errstate(all="ignore"):
+    dataset = HeldOutTokens(tokenizer, part.tokens, model.context_size)
+    count = threads or history.threads
+    limit = blas_threads(count) if count else model_threads(model.num_parameters)
+    with limit, np.errstate(all="ignore"):
         evaluation = Evaluation(*evaluate(model, GPTLoss(), dataset))
     if not math.isfinite(evaluation.loss):
         raise UsageError(f"{place} 的损失是 {evaluation.loss}：权重里有 NaN 或无穷；请换一个检查点")
-    score = measure(evaluation, tokenizer.decode(tokens[1:]))
+    score = measure(evaluation, *lengths.count(part.tokens[1:]))
     _show(score, terminal)
     return score
 
@@ -104,7 +114,7 @@ class _History:
     """训练时留下的、评估要用到的。"""
 
     corpus: CorpusRecord | None
-    threads: int
+    threads: int | None
     name: str | None
     """只记着语料名字的旧记录"""
 
@@ -119,60 +129,62 @@ def _history(place: Path) -> _History:
     if run and (corpus is None or corpus.sha256 == run.corpus.sha256):
         return _History(run.corpus, run.settings.threads, None)
     threads, name = values.get("threads"), values.get("corpus")
+    if isinstance(name, list):
+        name = "、".join(map(str, cast("list[Any]", name)))
     return _History(
         corpus,
-        threads if type(threads) is int and threads > 0 else 1,
+        threads if type(threads) is int and threads > 0 else None,
         name if isinstance(name, str) else None,
     )
 
 
-def _tokens(
-    history: _History, given: str | None, tokenizer: Tokenizer
-) -> tuple[str, Integers, str]:
-    """评估哪段文本：全文或测试部分，它的词元，以及怎样称呼它。"""
+@dataclass(frozen=True)
+class _Part:
+    """评估的那段文本：词元，以及怎样称呼它。"""
+
+    tokens: Any
+    title: str
+
+
+def _part(history: _History, given: Sequence[str] | None, tokenizer: Tokenizer) -> _Part:
+    """评估哪段文本：全文或测试部分。"""
     record = history.corpus
-    if given is not None:
-        text = read_text(find_corpus(given))
-        if record is None or CorpusRecord.of(given, text).sha256 != record.sha256:
-            return text, _encode(tokenizer, text, given), f"{given} 的全文"
+    if given:
+        corpus = read_corpus(given)
+        if record is None or corpus.record.sha256 != record.sha256:
+            return _whole(corpus, tokenizer)
     elif record is not None:
-        name = recorded_corpus(record)
-        text = read_text(find_corpus(name))
-        if CorpusRecord.of(name, text).sha256 != record.sha256:
+        corpus = read_corpus(recorded_corpus(record))
+        if corpus.record.sha256 != record.sha256:
             raise UsageError(
-                f"语料 {name} 在训练之后变了（原来 {record.characters:,} 个字符，现在 {len(text):,} 个），"
+                f"语料 {corpus.record.name} 在训练之后变了（原来 {record.amount}，现在 {corpus.record.amount}），"
                 "分不出哪些是测试部分；请换回原来的文件，或者用 --corpus 给出要评估的文本"
             )
     else:
         hint = f"（训练用的是 {history.name}，但没有记下内容）" if history.name else ""
         raise UsageError(f"没有语料的记录{hint}，不知道在什么文本上评估；请用 --corpus 给出")
-    tokens = _encode(tokenizer, text, record.name)
-    test = tokens[int(len(tokens) * record.split) :]
-    return tokenizer.decode(test), test, f"{record.name} 的测试部分（模型没有用它训练）"
+    title = f"{record.name} 的测试部分（模型没有用它训练）"
+    if corpus.file is not None:
+        return _Part(_file_tokens(corpus, tokenizer)[int(record.count * record.split) :], title)
+    corpus = replace(corpus, record=replace(corpus.record, split=record.split))
+    return _Part(encode(tokenizer, corpus.split()[1], corpus), title)
 
 
-def _encode(tokenizer: Tokenizer, text: str, name: str) -> Integers:
-    try:
-        return tokenizer.encode_array(text)
-    except DataError as error:
-        raise UsageError(f"--corpus {name!r} 里有模型不认识的字符：{plain(str(error))}") from error
+def _whole(corpus: Corpus, tokenizer: Tokenizer) -> _Part:
+    title = f"{corpus.record.name} 的全文"
+    if corpus.file is not None:
+        return _Part(_file_tokens(corpus, tokenizer), title)
+    return _Part(encode(tokenizer, corpus.texts, corpus), title)
 
 
-class _Text(CharDataset):
-    """一段词元，整段都用来评估；窗口的取法与训练时的评估相同。"""
-
-    def __init__(self, tokens: Integers, vocab_size: int, context_size: int) -> None:
-        self.tokens, self.vocab_size = tokens, vocab_size
-        super().__init__("", context_size=context_size)
-
-    def load(self) -> None:
-        """不读文件：词元已经有了。"""
-        self.train_data = self.test_data = self.tokens[None, :-1], self.tokens[None, 1:]
-
-    @property
-    def test_tokens(self) -> Integers:
-        """全部。"""
-        return self.tokens
+def _file_tokens(corpus: Corpus, tokenizer: Tokenizer) -> Any:
+    file: Any = corpus.file
+    if file.tokenizer != tokenizer:
+        raise UsageError(
+            f"--corpus {corpus.record.name!r} 的分词器与模型的不同，编号对不上；"
+            "请用模型的分词器重新写：gptcore tokenize 文本 --tokenizer 模型的文件夹 --out 词元文件"
+        )
+    return file.tokens
 
 
 def _show(score: Score, terminal: Terminal) -> None:

@@ -40,7 +40,7 @@ def describe(error: Exception, command: str) -> str:
         where = f"{error.filename}：" if error.filename else "读写时出错："
         message = f"{where}{system_reason(error)}；请检查路径、权限与磁盘空间"
     else:
-        message = plain(str(error))
+        message = plain(str(error)).replace("write_tokens", "gptcore tokenize")
     return one_line(message)
 
 

@@ -10,7 +10,7 @@ from gptcore.cli.runs import Run, RunFolder
 from gptcore.cli.settings import NORMS, TrainSettings
 from gptcore.cli.streams import complain
 from gptcore.cli.terminal import Terminal
-from gptcore.data import CharDataset
+from gptcore.data import CharTokenizer, WindowDataset
 from gptcore.errors import NonFiniteError
 from gptcore.losses import GPTLoss
 from gptcore.models import GPT
@@ -40,7 +40,7 @@ OPTIONS = "相应的选项是 --lr、--warmup-steps、--weight-decay 与 --clip"
 WAIT = "正在保存，再按一次 Ctrl-C 立即退出"
 
 
-def build_trainer(settings: TrainSettings, dataset: CharDataset) -> tuple[GPT, GPTTrainer]:
+def build_trainer(settings: TrainSettings, dataset: WindowDataset) -> tuple[GPT, GPTTrainer]:
     """由设置建立模型、优化器与训练器。
 
     一个种子，两个互不相干的生成器：初始参数与随机失活用一个，打乱次序用另一个。
@@ -83,6 +83,11 @@ def build_trainer(settings: TrainSettings, dataset: CharDataset) -> tuple[GPT, G
     return model, trainer
 
 
+def unit_of(dataset: WindowDataset) -> str:
+    """一个词元叫什么。"""
+    return "字符" if isinstance(dataset.tokenizer, CharTokenizer) else "词元"
+
+
 def build_scheduler(settings: TrainSettings, steps: int) -> Scheduler:
     """由设置建立学习率调度。"""
     lr, warmup = settings.lr, settings.warmup_steps
@@ -106,7 +111,7 @@ def load(trainer: GPTTrainer, run: Run, folder: RunFolder, terminal: Terminal) -
 
 
 def fit(
-    trainer: GPTTrainer, run: Run, dataset: CharDataset, folder: RunFolder, terminal: Terminal
+    trainer: GPTTrainer, run: Run, dataset: WindowDataset, folder: RunFolder, terminal: Terminal
 ) -> float:
     """训练到总步数，或者提前停止；途中评估、记录、保存、显示。
 
@@ -125,7 +130,7 @@ def fit(
     """
     settings = run.settings
     windows = settings.batch_size * settings.accumulate
-    display = open_display(terminal)
+    display = open_display(terminal, unit_of(dataset))
     checkpoints = Checkpoints(
         folder.checkpoints, settings.save_every, settings.keep, lambda: display.notice(WAIT)
     )

@@ -5,7 +5,7 @@ typer 自己的帮助里夹着英文（Usage、Options、default……），各�
 """
 
 import math
-from typing import Any
+from typing import Any, cast
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -67,8 +67,8 @@ class Group(TyperGroup):
 
 
 def _names(param: Any) -> str:
-    """选项的各个写法，需要值的加上值的名字。"""
-    names = ", ".join([*sorted(param.opts, key=len), *param.secondary_opts])
+    """选项的写法，至多两种，再多的是早先的名字；需要值的加上值的名字。"""
+    names = ", ".join([*sorted(param.opts[:2], key=len), *param.secondary_opts])
     return names if param.is_flag or param.name == "help" else f"{names} {param.metavar}"
 
 
@@ -80,6 +80,8 @@ def _describe(param: Any) -> str:
     default = param.default
     if param.param_type_name == "argument" or default in (None, "") or isinstance(default, bool):
         return text
+    if isinstance(default, list | tuple):
+        default = "、".join(map(str, cast("list[Any]", default)))
     if isinstance(default, float) and math.isfinite(default):
         default = f"{default:g}"
     return f"{text}（默认 {default}）"

@@ -6,12 +6,14 @@ from typing import Any, cast
 
 from rich.table import Table
 
-from gptcore.cli.folders import CHECKPOINTS, RECORD, find_model, read_record, run_around
+from gptcore.cli.folders import CHECKPOINTS, RECORD, read_record, run_around
+from gptcore.cli.models import open_model
 from gptcore.cli.runs import find_run, read_state
 from gptcore.cli.streams import visible
 from gptcore.cli.terminal import Terminal
+from gptcore.data import Tokenizer
 from gptcore.layers import Layer
-from gptcore.models import GPT, load_model
+from gptcore.models import GPT
 from gptcore.serialization import MANIFEST
 from gptcore.training.checkpoints import MOMENTS, STATE, find_checkpoints, is_checkpoint
 
@@ -48,6 +50,8 @@ LABELS = {
     "seconds": "训练秒数",
 }
 
+KINDS = {"char": "字符（char）", "byte": "字节（bytes）", "bpe": "字节级 BPE（bpe）"}
+
 
 def run_info(folder: Path, terminal: Terminal) -> None:
     """写出设置、参数的个数、文件的大小与训练记录。
@@ -60,8 +64,7 @@ def run_info(folder: Path, terminal: Terminal) -> None:
         UsageError: 不是模型文件夹。
         DataError: 文件损坏。
     """
-    place = find_model(folder)
-    model, tokenizer = load_model(place)
+    place, model, tokenizer = open_model(folder)
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column()
     table.add_column(justify="right")
@@ -70,7 +73,7 @@ def run_info(folder: Path, terminal: Terminal) -> None:
     files = ("model.safetensors", "config.json", "tokenizer.json", RECORD, MOMENTS, STATE)
     sizes = {n: _size((place / n).stat().st_size) for n in files if (place / n).is_file()}
     _section(table, "文件", sizes)
-    _section(table, "分词器", {"种类": tokenizer.kind, "词元": f"{tokenizer.vocab_size:,}"})
+    _section(table, "分词器", _tokenizer(tokenizer))
     for title, rows in (
         ("训练", _history(place, model.config)),
         ("训练到哪里", _progress(folder, place)),
@@ -81,6 +84,16 @@ def run_info(folder: Path, terminal: Terminal) -> None:
     if place != folder:
         terminal.say(f"{folder} 里的训练还没有做完，这是最新的检查点")
     terminal.say(table)
+
+
+def _tokenizer(tokenizer: Tokenizer) -> dict[str, str]:
+    """种类、词表与特殊词元。"""
+    special = "、".join(f"{name} = {i}" for name, i in tokenizer.special_tokens.items())
+    return {
+        "种类": KINDS.get(tokenizer.kind, tokenizer.kind),
+        "词元": f"{tokenizer.vocab_size:,}",
+        "特殊词元": special or "无",
+    }
 
 
 def _parameters(model: GPT) -> dict[str, int]:
@@ -107,8 +120,9 @@ def _history(folder: Path, config: dict[str, Any]) -> dict[str, str]:
     if not items:
         return {}
     saved = (folder / MANIFEST).stat().st_mtime
+    unit = str(items.pop("unit", "字符"))
     shown = {
-        label: _shown(items[key])
+        label.replace("字符", unit) if key == "test_loss" else label: _shown(items[key])
         for key, label in LABELS.items()
         if items.get(key) is not None and key not in config
     }
@@ -151,6 +165,8 @@ def _shown(value: Any) -> str:
         return "是" if value else "否"
     if isinstance(value, int):
         return f"{value:,}"
+    if isinstance(value, list | tuple):
+        return "、".join(map(str, cast("list[Any]", value)))
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 

@@ -5,13 +5,14 @@ from typing import Annotated, Any
 
 import typer
 
-from gptcore.cli.settings import CHOICES
+from gptcore.cli.settings import CHOICES, FORMATS
 from gptcore.cli.usage import choice, integer, path, real
 
 SEED = 10**18
 """种子的上限"""
 
 CORPUS, MODEL, OPTIMIZER, COURSE, SAVING = "语料", "模型", "优化", "过程", "评估与保存"
+TEXT, SAMPLING = "文字", "采样"
 
 
 def out(default: str) -> Any:
@@ -43,7 +44,9 @@ def _count(
     return _option(option, integer(option, minimum, maximum, example), "个数", help_text, panel)
 
 
-def _rate(option: str, help_text: str, example: str, panel: str = OPTIMIZER, **limits: Any) -> Any:
+def _rate(
+    option: str, help_text: str, example: str, panel: str | None = OPTIMIZER, **limits: Any
+) -> Any:
     return _option(option, real(option, example, **limits), "数", help_text, panel)
 
 
@@ -61,25 +64,79 @@ Folder = Annotated[
     typer.Argument(
         metavar="文件夹",
         parser=path("文件夹", "gptcore-demo"),
-        help="模型文件夹，训练的文件夹，或者它的一个检查点",
+        help="模型文件夹，训练的文件夹，它的一个检查点，或者 Hugging Face 的 GPT-2 文件夹",
     ),
 ]
-Threads = Annotated[
-    int, _count("--threads", "BLAS 的线程数；小模型用 1 个往往最快", 1, None, maximum=1024)
+OwnFolder = Annotated[
+    Path,
+    typer.Argument(
+        metavar="文件夹",
+        parser=path("文件夹", "gptcore-demo"),
+        help="模型文件夹，训练的文件夹，或者它的一个检查点",
+    ),
 ]
 
 # ---------------------------------------------------------------- train
 
 Corpus = Annotated[
-    str,
+    list[str],
     typer.Option(
         "--corpus",
         metavar="名称|文件",
         rich_help_panel=CORPUS,
-        help="stories（自带）、tinyshakespeare（会下载），或 UTF-8 文本文件",
+        help="stories（自带）、tinyshakespeare（会下载），或 UTF-8 文本文件，可以给几次；"
+        "或 gptcore tokenize 写成的词元文件",
     ),
 ]
-ContextSize = Annotated[int, _count("--context-size", "上下文尺寸：最多看多少个字符", 32, MODEL)]
+Tokenizer = Annotated[
+    str | None,
+    typer.Option(
+        "--tokenizer",
+        metavar="种类|路径",
+        rich_help_panel=CORPUS,
+        help="分词器：char、bytes，bpe（由训练部分学出），或存好的，"
+        "例如别的模型的文件夹、tokenizer.json（默认 char）",
+    ),
+]
+VocabSize = Annotated[
+    int | None,
+    _count(
+        "--vocab-size", "BPE 的词表大小（默认 1000，文字少的更小）", 2000, CORPUS, maximum=10**6
+    ),
+]
+Texts = Annotated[
+    list[str],
+    typer.Argument(metavar="文本…", help="语料的名称，或 UTF-8 文本文件，可以有几个"),
+]
+TokenizeTokenizer = Annotated[
+    str,
+    typer.Option(
+        "--tokenizer",
+        metavar="种类|路径",
+        help="分词器：char、bytes，bpe（由全部文本学出），或存好的，"
+        "例如别的模型的文件夹、tokenizer.json",
+    ),
+]
+TokenizeVocabSize = Annotated[
+    int | None,
+    _count("--vocab-size", "BPE 的词表大小（默认 1000）", 2000, None, maximum=10**6),
+]
+SplitDocuments = Annotated[
+    bool,
+    typer.Option(
+        "--split-documents", help="文本里的 <|endoftext|> 算作文本结束词元；默认只是普通的文字"
+    ),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        metavar="文件",
+        parser=path("--out", "tokens.npy"),
+        help="写到哪个文件；已有的词元文件会被替换（默认 tokens.npy）",
+    ),
+]
+ContextSize = Annotated[int, _count("--context-size", "上下文尺寸：最多看多少个词元", 32, MODEL)]
 EmbeddingSize = Annotated[int, _count("--embedding-size", "嵌入尺寸", 64, MODEL)]
 Heads = Annotated[int, _count("--heads", "头数，要能整除嵌入尺寸", 2, MODEL)]
 Blocks = Annotated[int, _count("--blocks", "Transformer 块数", 2, MODEL, maximum=10_000)]
@@ -152,26 +209,67 @@ Restart = Annotated[bool, _flag("--restart", "从头再来，删去文件夹里�
 # ---------------------------------------------------------------- generate、eval、plot
 
 Prompt = Annotated[
-    str | None,
-    typer.Option("--prompt", metavar="文字", help="接着它往下写；不给时从新的一行开始"),
+    list[str] | None,
+    typer.Option(
+        "--prompt",
+        metavar="文字",
+        rich_help_panel=TEXT,
+        help="接着它往下写；- 是从标准输入读；给几次就写几条；不给时从头开始",
+    ),
 ]
-Length = Annotated[
+MaxTokens = Annotated[
     int,
     typer.Option(
+        "--max-tokens",
         "--length",
         "--steps",
         metavar="个数",
-        parser=integer("--length", 0, 10**9, 256),
-        help="续写多少个字符",
+        parser=integer("--max-tokens", 0, 10**9, 256, "--length"),
+        rich_help_panel=TEXT,
+        help="至多续写多少个词元",
     ),
 ]
-Temperature = Annotated[
-    float,
+Stop = Annotated[
+    list[str] | None,
     typer.Option(
-        "--temperature",
-        metavar="数",
-        parser=real("--temperature", "0.8"),
-        help="温度：越小越保守，0 表示总取最可能的",
+        "--stop",
+        metavar="文字",
+        rich_help_panel=TEXT,
+        help="写到它就停下，它自己不写；可以给几次，\\n 是换行",
+    ),
+]
+Logprobs = Annotated[
+    bool, _flag("--logprobs", "不写文字，一行一个词元：对数概率、编号、词元", TEXT)
+]
+Temperature = Annotated[
+    float, _rate("--temperature", "温度：越小越保守，0 表示总取最可能的", "0.8", SAMPLING)
+]
+TopK = Annotated[
+    int, _count("--top-k", "只在最可能的几个里选，0 就是不限制", 40, SAMPLING, minimum=0)
+]
+TopP = Annotated[
+    float,
+    _rate(
+        "--top-p",
+        "只在概率之和达到它的最可能的几个里选，1 就是不限制",
+        "0.9",
+        SAMPLING,
+        positive=True,
+        at_most=1,
+    ),
+]
+MinP = Annotated[
+    float,
+    _rate("--min-p", "去掉概率不到最大概率这么多倍的，0 就是不限制", "0.05", SAMPLING, at_most=1),
+]
+RepetitionPenalty = Annotated[
+    float,
+    _rate(
+        "--repetition-penalty",
+        "重复惩罚：大于 1 时，写过的不容易再写，1 就是没有",
+        "1.1",
+        SAMPLING,
+        positive=True,
     ),
 ]
 SampleSeed = Annotated[
@@ -180,15 +278,20 @@ SampleSeed = Annotated[
         "--seed",
         metavar="整数",
         parser=integer("--seed", 0, SEED, 42),
+        rich_help_panel=SAMPLING,
         help="种子；不给时每次写的都不同",
     ),
 ]
+GenerateThreads = Annotated[
+    int | None,
+    _count("--threads", "BLAS 的线程数；不给时由模型的大小决定", 1, None, maximum=1024),
+]
 EvalCorpus = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--corpus",
         metavar="名称|文件",
-        help="评估别的文本，整份都算；不给时是训练时留作测试的部分",
+        help="评估别的文本（可以给几次）或词元文件，整份都算；不给时是训练时留作测试的部分",
     ),
 ]
 EvalThreads = Annotated[
@@ -212,3 +315,34 @@ Picture = Annotated[
         help="图存成什么，.png 或 .svg；不给时是文件夹里的 metrics.png",
     ),
 ]
+
+# ---------------------------------------------------------------- export、import
+
+ExportTo = Annotated[
+    str,
+    _option("--to", choice("--to", FORMATS), "格式", "导出成什么格式：hf 是 transformers 的", None),
+]
+Source = Annotated[
+    str,
+    typer.Argument(metavar="来源", help="本机的 Hugging Face 文件夹，或者网上的名字，例如 gpt2"),
+]
+ImportDropout = Annotated[
+    float | None,
+    _rate(
+        "--dropout",
+        "随机失活的概率，以后接着训练时用；不给时用文件里的",
+        "0.1",
+        None,
+        below=1.0,
+    ),
+]
+
+
+def transfer_out(default: str) -> Any:
+    """`--out`：导出、导入到哪里。"""
+    return typer.Option(
+        "--out",
+        metavar="文件夹",
+        parser=path("--out", default),
+        help=f"存在哪里；里面有别的文件时不覆盖（默认 {default}）",
+    )

@@ -9,11 +9,12 @@ from gptcore.progress import LineView, LiveView, ProgressDisplay
 from gptcore.training import GPTTrainer, Scheduler
 
 
-def open_display(terminal: Terminal) -> ProgressDisplay:
+def open_display(terminal: Terminal, unit: str = "字符") -> ProgressDisplay:
     """写到这个终端上的进度显示。
 
     Args:
         terminal: 终端。
+        unit: 一个词元叫什么。
 
     Returns:
         回调；写不出去时不抛出错误，记在 `error` 里。
@@ -24,7 +25,7 @@ def open_display(terminal: Terminal) -> ProgressDisplay:
         terminal.console.file.flush()
 
     view = LiveView(terminal.console) if terminal.live else LineView(write)
-    return ProgressDisplay(unit="字符", view=view)
+    return ProgressDisplay(unit=unit, view=view)
 
 
 def fit(

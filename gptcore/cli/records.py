@@ -30,7 +30,7 @@ def record(
         "command": command,
         "run": run,
         "settings": settings,
-        "corpus": replace(corpus, path=None).to_dict(),
+        "corpus": replace(corpus, paths=(None,) * len(corpus.paths)).to_dict(),
         "result": result,
         "environment": environment(),
     }

@@ -1,6 +1,7 @@
 """`gptcore train` 的文件夹：设置在开始时就存下，中断之后不必再写一遍
 
 - `run.json`：这次训练的全部设置、总步数与语料的 SHA-256，训练开始时写成；
+- `run-tokenizer.json`：学出来的、或者从别处读来的分词器；由语料就能得到的（字符、字节、词元文件自带的）不另存；
 - `metrics.jsonl`：每一步的记录；
 - `checkpoints/step-…`、`checkpoints/best`：检查点，与评估最好的模型；
 - 训练完：模型的三个文件、清单与 `training.json`。
@@ -28,6 +29,7 @@ from gptcore.cli.folders import (
 )
 from gptcore.cli.settings import FREE, TrainSettings, option_of, parse_settings
 from gptcore.cli.usage import UsageError
+from gptcore.data import Tokenizer, load_tokenizer
 from gptcore.errors import DataError, GptcoreError, NonFiniteError
 from gptcore.files import locked_folder, make_folder
 from gptcore.serialization import (
@@ -44,6 +46,7 @@ from gptcore.training.checkpoints import BEST, STATE, find_checkpoints, step_of
 from gptcore.training.matching import parse_state
 
 FORMAT, VERSION = "gptcore-run", 1
+TOKENIZER = "run-tokenizer.json"
 HINTED = (GptcoreError, OSError, MemoryError)
 """训练途中的这些错误，消息里加上怎样接着训练"""
 
@@ -228,16 +231,16 @@ def require_same_corpus(run: Run, corpus: CorpusRecord) -> None:
     Raises:
         UsageError: 不同。
     """
-    if corpus.sha256 != run.corpus.sha256:
+    if (corpus.kind, corpus.sha256) != (run.corpus.kind, run.corpus.sha256):
         raise UsageError(
-            f"--corpus：{corpus.name} 与开始训练时的不同（原来 {run.corpus.characters:,} 个字符，"
-            f"现在 {corpus.characters:,} 个），不能从同一批接着训练；"
+            f"--corpus：{corpus.name} 与开始训练时的不同（原来 {run.corpus.amount}，"
+            f"现在 {corpus.amount}），不能从同一批接着训练；"
             "请换回原来的文件，或者用 --restart 从头训练"
         )
 
 
 def _same(name: str, before: TrainSettings, now: TrainSettings) -> bool:
-    name = "final_lr" if name == "min_lr" else name
+    name = {"min_lr": "final_lr", "tokenizer": "tokenizer_kind"}.get(name, name)
     return getattr(before, name) == getattr(now, name)
 
 
@@ -248,6 +251,20 @@ def _shown(name: str, settings: TrainSettings) -> str:
     if value is None or isinstance(value, bool):
         return "给了" if value else "没有给"
     return f"是 {value:g}" if isinstance(value, float) else f"是 {value}"
+
+
+def saves_tokenizer(settings: TrainSettings) -> bool:
+    """分词器要不要和设置一起存下：学出来的（将来的版本也许学得不同）与从别处读来的要。"""
+    return settings.tokenizer_kind not in ("char", "bytes")
+
+
+def saved_tokenizer(folder: Path, run: Run) -> Tokenizer | None:
+    """训练开始时存下的分词器；由语料就能得到的没有存，是 `None`。
+
+    Raises:
+        DataError: 文件不在了，或者读不懂。
+    """
+    return load_tokenizer(folder / TOKENIZER) if saves_tokenizer(run.settings) else None
 
 
 def finished(folder: Path, run: Run) -> dict[str, Any] | None:
@@ -278,12 +295,13 @@ class RunFolder(OutputFolder):
         self._trainer: GPTTrainer | None = None
         self._lock = ExitStack()
 
-    def begin(self, run: Run, trainer: GPTTrainer) -> None:
-        """第一步之前：锁住文件夹，删去要放弃的检查点，存下设置。
+    def begin(self, run: Run, trainer: GPTTrainer, tokenizer: Tokenizer) -> None:
+        """第一步之前：锁住文件夹，删去要放弃的检查点，存下分词器与设置。
 
         Args:
             run: 这次训练。
             trainer: 训练器，由它知道做了几步。
+            tokenizer: 分词器。
 
         Raises:
             UsageError: 另一个进程正在这里训练。
@@ -298,6 +316,10 @@ class RunFolder(OutputFolder):
         self._trainer = trainer
         if self.mode is Mode.RESTART:
             self._clear()
+        if saves_tokenizer(run.settings):
+            write_bytes(self.folder / TOKENIZER, dump_json(tokenizer.to_dict()))
+        else:
+            (self.folder / TOKENIZER).unlink(missing_ok=True)
         value = {
             "format": FORMAT,
             "version": VERSION,
@@ -352,5 +374,5 @@ class RunFolder(OutputFolder):
                 shutil.rmtree(aside, ignore_errors=True)
 
     def _discard(self) -> None:
-        for path in (self.folder / RUN, self.metrics):
+        for path in (self.folder / RUN, self.folder / TOKENIZER, self.metrics):
             path.unlink(missing_ok=True)

@@ -4,6 +4,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, cast, get_type_hints
 
+from gptcore.cli.tokenizers import check_tokenizer
 from gptcore.cli.usage import UsageError
 from gptcore.errors import DataError
 from gptcore.models.options import Norm
@@ -11,6 +12,8 @@ from gptcore.models.options import Norm
 NORMS: dict[str, Norm] = {"layer": "LayerNorm", "rms": "RMSNorm", "none": None}
 INITS = ("he", "gpt2")
 SCHEDULES = ("cosine", "linear", "constant")
+FORMATS = ("hf",)
+"""`gptcore export` 能写的格式"""
 CHOICES = {"norm": tuple(NORMS), "init": INITS, "schedule": SCHEDULES}
 
 MEMORY = 16 * 2**30
@@ -22,7 +25,9 @@ class TrainSettings:
     """训练的全部设置，默认值是“层归一化与 GPT”一章的，另外打乱数据。
 
     Attributes:
-        corpus: 语料的名称，或文本文件的路径。
+        corpus: 语料的名称、文本文件的路径（可以有几份），或一个词元文件。
+        tokenizer: 分词器的种类，或存好的分词器；不给时是 `char`，词元文件用它自带的。
+        vocab_size: BPE 的词表大小；不给时是 1000，文字少的更小。
         context_size: 上下文尺寸。
         embedding_size: 嵌入尺寸。
         heads: 头数。
@@ -54,7 +59,9 @@ class TrainSettings:
         keep: 留最近几个检查点。
     """
 
-    corpus: str = "stories"
+    corpus: tuple[str, ...] = ("stories",)
+    tokenizer: str | None = None
+    vocab_size: int | None = None
     context_size: int = 32
     embedding_size: int = 64
     heads: int = 2
@@ -90,6 +97,11 @@ class TrainSettings:
         """最后的学习率。"""
         return self.lr / 10 if self.min_lr is None else self.min_lr
 
+    @property
+    def tokenizer_kind(self) -> str:
+        """分词器的种类；没有给就是 `char`。"""
+        return self.tokenizer or "char"
+
     def to_dict(self) -> dict[str, Any]:
         """可以写成 JSON 的字典。"""
         return asdict(self)
@@ -115,18 +127,30 @@ def parse_settings(values: Any, where: object) -> TrainSettings:
         DataError: 有不认识的项目，或者值不合要求。
     """
     hints = get_type_hints(TrainSettings)
-    given: dict[str, Any] = cast("Any", values) if isinstance(values, dict) else {}
+    given: dict[str, Any] = dict(cast("Any", values)) if isinstance(values, dict) else {}
     unknown = [name for name in given if name not in hints]
     if unknown or not given:
         what = f"有不认识的设置 {'、'.join(unknown)[:200]}" if unknown else "没有训练的设置"
         raise DataError(f"{where} 里{what}；如果由更新的 gptcore 写成，请升级")
+    if "corpus" in given:
+        given["corpus"] = _names(given["corpus"])
     wrong = [name for name, value in given.items() if not _valid(name, value, hints[name])]
     if wrong:
         raise DataError(f"{where} 里的 {'、'.join(wrong)} 不合要求；文件可能被改动过")
     return TrainSettings(**given)
 
 
+def _names(value: Any) -> Any:
+    """语料的名字；早先只能有一份，存成一个字符串。"""
+    if isinstance(value, str):
+        return (value,)
+    given = cast("list[Any]", value) if isinstance(value, list | tuple) else []
+    return tuple(given) if given and all(isinstance(v, str) for v in given) else None
+
+
 def _valid(name: str, value: Any, kind: Any) -> bool:
+    if name == "corpus":
+        return value is not None
     if name in CHOICES:
         return value in CHOICES[name]
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -143,6 +167,7 @@ def check(settings: TrainSettings) -> None:
     Raises:
         UsageError: 有矛盾。
     """
+    check_tokenizer(settings.tokenizer, settings.vocab_size)
     size, heads = settings.embedding_size, settings.heads
     if size % heads:
         fits = "、".join(str(n) for n in range(1, min(size, 16) + 1) if size % n == 0)

@@ -2,17 +2,18 @@
 
 import math
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gptcore.cli import signals
-from gptcore.cli.corpus import open_corpus, recorded_corpus
+from gptcore.cli.corpus import read_corpus, recorded_corpus
+from gptcore.cli.datasets import describe, make_tokenizer, open_dataset
 from gptcore.cli.demo import introduce
 from gptcore.cli.evaluate import Score, measure
-from gptcore.cli.fitting import OPTIONS, build_trainer, fit, load
+from gptcore.cli.fitting import OPTIONS, build_trainer, fit, load, unit_of
 from gptcore.cli.folders import next_command
 from gptcore.cli.records import record
 from gptcore.cli.runs import (
@@ -26,15 +27,26 @@ from gptcore.cli.runs import (
     require_run,
     require_same_corpus,
     saved_steps,
+    saved_tokenizer,
 )
 from gptcore.cli.settings import TrainSettings, check, check_memory
 from gptcore.cli.terminal import Terminal
-from gptcore.data import CharDataset
+from gptcore.cli.tokenizers import Lengths
+from gptcore.data import WindowDataset
 from gptcore.errors import NonFiniteError
 from gptcore.threads import blas_threads
 from gptcore.training import GPTTrainer
 from gptcore.training.batches import updates_per_epoch
 from gptcore.training.checkpoints import BEST
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """这次训练，它的数据集，与一句话的介绍。"""
+
+    run: Run
+    dataset: WindowDataset
+    introduction: str
 
 
 def run_train(
@@ -62,26 +74,28 @@ def run_train(
     plan = _resume(settings, chosen, out, terminal) if resuming else _start(settings, out, mode)
     if plan is None:
         return
-    run, dataset = plan
-    with RunFolder(out, mode) as folder, blas_threads(run.settings.threads):
-        _train(run, dataset, folder, terminal)
+    with RunFolder(out, mode) as folder, blas_threads(plan.run.settings.threads):
+        _train(plan, folder, terminal)
     terminal.say(f"模型存在 {out}，接着写：")
-    terminal.command(next_command(out, dataset.decode(dataset.tokens[:200])))
+    terminal.command(next_command(out, plan.dataset.decode(plan.dataset.tokens[:200])))
 
 
-def _start(settings: TrainSettings, out: Path, mode: Mode) -> tuple[Run, CharDataset]:
+def _start(settings: TrainSettings, out: Path, mode: Mode) -> _Plan:
     """从头训练。"""
     check(settings)
     if mode is Mode.NEW:
         require_new(out)
-    dataset, corpus = open_corpus(settings.corpus, settings.batch_size, settings.context_size)
+    corpus = read_corpus(settings.corpus)
+    tokenizer = make_tokenizer(corpus, settings.tokenizer, settings.vocab_size)
+    dataset = open_dataset(corpus, tokenizer, settings.batch_size, settings.context_size)
     check_memory(settings, dataset.vocab_size)
-    return Run.new(settings, _total_steps(settings, dataset), corpus), dataset
+    run = Run.new(settings, _total_steps(settings, dataset), corpus.record)
+    return _Plan(run, dataset, describe(corpus, dataset))
 
 
 def _resume(
     given: TrainSettings, chosen: Collection[str], out: Path, terminal: Terminal
-) -> tuple[Run, CharDataset] | None:
+) -> _Plan | None:
     """接着训练；已经做完的，说一声就好。"""
     run = merge(require_run(out), given, chosen)
     longer = bool({"steps", "epochs"} & set(chosen))
@@ -89,11 +103,12 @@ def _resume(
         return None
     settings = run.settings
     check(replace(settings, steps=given.steps, epochs=given.epochs) if longer else settings)
-    name = given.corpus if "corpus" in chosen else recorded_corpus(run.corpus)
-    dataset, corpus = open_corpus(name, settings.batch_size, settings.context_size)
-    require_same_corpus(run, corpus)
+    corpus = read_corpus(given.corpus if "corpus" in chosen else recorded_corpus(run.corpus))
+    require_same_corpus(run, corpus.record)
     if "corpus" in chosen:
-        run = replace(run, corpus=corpus)
+        run = replace(run, corpus=corpus.record)
+    tokenizer = saved_tokenizer(out, run) or make_tokenizer(corpus, settings.tokenizer, None)
+    dataset = open_dataset(corpus, tokenizer, settings.batch_size, settings.context_size)
     if longer:
         new = replace(settings, steps=given.steps, epochs=given.epochs)
         done = max(saved_steps(out), default=0)
@@ -101,10 +116,10 @@ def _resume(
         if _tell_finished(run, out, terminal):
             return None
     check_memory(run.settings, dataset.vocab_size)
-    return run, dataset
+    return _Plan(run, dataset, describe(corpus, dataset))
 
 
-def _total_steps(settings: TrainSettings, dataset: CharDataset) -> int:
+def _total_steps(settings: TrainSettings, dataset: WindowDataset) -> int:
     """总步数：步数，或者轮数乘一轮的步数。"""
     if settings.steps is not None:
         return settings.steps
@@ -117,7 +132,11 @@ def _tell_finished(run: Run, out: Path, terminal: Terminal) -> bool:
     if result is None:
         return False
     loss = result.get("test_loss")
-    shown = f"，测试损失 {loss:.4f} 奈特/字符" if isinstance(loss, float) else ""
+    shown = (
+        f"，测试损失 {loss:.4f} 奈特/{result.get('unit', '字符')}"
+        if isinstance(loss, float)
+        else ""
+    )
     terminal.say(f"{out} 里的训练已经做完 {result.get('steps')} 步{shown}，不必接着训练")
     if result.get("stopped"):
         terminal.say(f"它提前停止了：{result['stopped']}；要练下去，请给更大的 --patience")
@@ -126,11 +145,11 @@ def _tell_finished(run: Run, out: Path, terminal: Terminal) -> bool:
     return True
 
 
-def _train(run: Run, dataset: CharDataset, folder: RunFolder, terminal: Terminal) -> None:
+def _train(plan: _Plan, folder: RunFolder, terminal: Terminal) -> None:
     """训练、评估、保存，说出结果。"""
-    settings = run.settings
+    run, dataset, settings = plan.run, plan.dataset, plan.run.settings
     model, trainer = build_trainer(settings, dataset)
-    introduce(terminal, run.corpus.name, dataset, model, settings.threads)
+    introduce(terminal, plan.introduction, model, settings.threads)
     if folder.mode is Mode.RESUME:
         load(trainer, run, folder, terminal)
     else:
@@ -139,7 +158,7 @@ def _train(run: Run, dataset: CharDataset, folder: RunFolder, terminal: Terminal
         if folder.replaces:
             terminal.say(f"{folder.folder} 里已有一个模型，训练完会替换它")
     signals.check()
-    folder.begin(run, trainer)
+    folder.begin(run, trainer, dataset.tokenizer)
     seconds = fit(trainer, run, dataset, folder, terminal)
     terminal.say("正在测试部分上评估……")
     terminal.console.file.flush()
@@ -151,12 +170,13 @@ def _train(run: Run, dataset: CharDataset, folder: RunFolder, terminal: Terminal
         )
     result = {
         "test_loss": evaluation.loss,
+        "unit": unit_of(dataset),
         **_result(trainer, run),
         "seconds": round(seconds, 2),
     }
     content = record("train", settings.to_dict(), result, run.corpus, run.id)
     folder.save(model, dataset.tokenizer, content)
-    score = measure(evaluation, dataset.decode(dataset.test_tokens[1:]))
+    score = measure(evaluation, *Lengths(dataset.tokenizer).count(dataset.test_tokens[1:]))
     _report(score, result, dataset, folder, terminal)
 
 
@@ -176,7 +196,7 @@ def _result(trainer: GPTTrainer, run: Run) -> dict[str, Any]:
 def _report(
     score: Score,
     result: dict[str, Any],
-    dataset: CharDataset,
+    dataset: WindowDataset,
     folder: RunFolder,
     terminal: Terminal,
 ) -> None:
@@ -184,11 +204,15 @@ def _report(
         terminal.say(f"提前停止：{result['stopped']}，共 {result['steps']:,} 步")
     if result["skipped"]:
         terminal.say(f"因为 NaN 或无穷跳过了 {result['skipped']} 步")
+    unit = result["unit"]
     terminal.say(
-        f"测试损失 {score.loss:.4f} 奈特/字符（每个字符一样可能时是 {np.log(dataset.vocab_size):.4f}）；"
+        f"测试损失 {score.loss:.4f} 奈特/{unit}（每个{unit}一样可能时是 {np.log(dataset.vocab_size):.4f}）；"
         f"训练 {result['seconds']:.0f} 秒"
     )
-    terminal.say(f"困惑度 {score.perplexity:.4f}；{score.bits_per_character:.4f} 比特/字符")
+    per_byte = "" if unit == "字符" else f"，{score.bits_per_byte:.4f} 比特/字节"
+    terminal.say(
+        f"困惑度 {score.perplexity:.4f}；{score.bits_per_character:.4f} 比特/字符{per_byte}"
+    )
     if result["best_step"] is not None:
         best = folder.checkpoints / BEST
         terminal.say(

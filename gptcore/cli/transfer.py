@@ -5,6 +5,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gptcore.cli.folders import OutputFolder, find_model, is_model_folder, next_command
+from gptcore.cli.settings import FORMATS
 from gptcore.cli.terminal import Terminal
 from gptcore.cli.usage import UsageError
 from gptcore.data import CharTokenizer, Tokenizer
@@ -15,9 +16,6 @@ from gptcore.models.huggingface.remote import Progress
 from gptcore.models.storage import is_pretrained
 from gptcore.serialization import MANIFEST
 from gptcore.training.environment import environment
-
-FORMATS = ("hf",)
-"""能导出的格式"""
 
 
 class PretrainedOutput(OutputFolder):

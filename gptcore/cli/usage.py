@@ -21,7 +21,9 @@ class UsageError(GptcoreError):
     """
 
 
-def integer(option: str, minimum: int, maximum: int, example: int) -> Callable[[object], int]:
+def integer(
+    option: str, minimum: int, maximum: int, example: int, alias: str = ""
+) -> Callable[[object], int]:
     """解析整数的函数。
 
     Args:
@@ -29,6 +31,7 @@ def integer(option: str, minimum: int, maximum: int, example: int) -> Callable[[
         minimum: 最小值。
         maximum: 最大值。
         example: 消息里举例用的值。
+        alias: 选项的另一个写法。
 
     Returns:
         由文字得到整数的函数；不合要求时抛出 `UsageError`。
@@ -40,8 +43,9 @@ def integer(option: str, minimum: int, maximum: int, example: int) -> Callable[[
         number = int(value[:100]) if plain else minimum - 1  # int 不接受几千位的数
         if not minimum <= number <= maximum:
             bound = f"不大于 {maximum}" if number > maximum else f"不小于 {minimum}"
+            given_as = f"{option}（{alias}）" if alias else f"{option} "
             raise UsageError(
-                f"{option} 得到 {_short(value)}，它必须是{bound} 的整数；例如 {option} {example}"
+                f"{given_as}得到 {_short(value)}，它必须是{bound} 的整数；例如 {option} {example}"
             )
         return number
 
@@ -49,7 +53,12 @@ def integer(option: str, minimum: int, maximum: int, example: int) -> Callable[[
 
 
 def real(
-    option: str, example: str, *, positive: bool = False, below: float = math.inf
+    option: str,
+    example: str,
+    *,
+    positive: bool = False,
+    below: float = math.inf,
+    at_most: float = math.inf,
 ) -> Callable[[object], float]:
     """解析小数的函数。
 
@@ -58,6 +67,7 @@ def real(
         example: 消息里举例用的值。
         positive: 是否必须大于 0；否则 0 也可以。
         below: 必须小于多少。
+        at_most: 至多是多少。
 
     Returns:
         由文字得到小数的函数；不合要求时抛出 `UsageError`。
@@ -67,9 +77,14 @@ def real(
         value = str(given)
         plain = re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", value)
         number = float(value) if plain else math.nan
-        if not 0 <= number < below or (positive and number == 0):
+        inside = 0 <= number < below and number <= at_most and number != math.inf
+        if not inside or (positive and number == 0):
             bound = "大于 0" if positive else "不小于 0"
-            kind = f"{bound} 的有限数" if below == math.inf else f"{bound}、小于 {below:g} 的数"
+            kind = f"{bound} 的有限数"
+            if below < math.inf:
+                kind = f"{bound}、小于 {below:g} 的数"
+            elif at_most < math.inf:
+                kind = f"{bound}、不大于 {at_most:g} 的数"
             raise UsageError(
                 f"{option} 得到 {_short(value)}，它必须是{kind}；例如 {option} {example}"
             )

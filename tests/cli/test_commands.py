@@ -166,7 +166,7 @@ def test_help(cli: Cli, args: list[str]) -> None:
     assert not ENGLISH.search(result.out.replace("--help", ""))
 
 
-@pytest.mark.parametrize("command", ["demo", "train", "generate", "eval", "info", "plot", "doctor"])
+@pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("columns", [40, 80, 120])
 def test_help_of_a_command(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, command: str, columns: int

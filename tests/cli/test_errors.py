@@ -30,7 +30,11 @@ def assert_error(result: Outcome, *parts: str) -> None:
     [
         (
             ["trian"],
-            ["'trian'", "你要的是不是 train", "demo、train、generate、eval、info、plot、doctor"],
+            [
+                "'trian'",
+                "你要的是不是 train",
+                "demo、train、generate、eval、info、plot、tokenize、export、import、doctor",
+            ],
         ),
         (["--foo"], ["--foo", "gptcore --help"]),
         (["train", "--step", "3"], ["--step，", "你要的是不是 --steps", "gptcore train --help"]),
@@ -57,7 +61,7 @@ def assert_error(result: Outcome, *parts: str) -> None:
         (["generate", "没有"], ["没有文件夹 没有", "gptcore train"]),
         (["info", "没有"], ["没有文件夹 没有", "gptcore demo"]),
         (["generate", ".", "--temperature", "-1"], ["--temperature", "'-1'"]),
-        (["generate", ".", "--length", "-1"], ["--length", "'-1'"]),
+        (["generate", ".", "--length", "-1"], ["--max-tokens（--length）得到 '-1'"]),
     ],
 )
 def test_command_line_mistakes(cli: Cli, args: list[str], parts: list[str]) -> None:

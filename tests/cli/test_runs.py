@@ -58,8 +58,8 @@ def test_the_layout(finished: Path) -> None:
     run = json.loads((finished / "run.json").read_text(encoding="utf-8"))
     assert record["run"] == run["id"]
     assert record["settings"] == run["settings"]
-    assert record["corpus"]["path"] is None  # 模型会分享，不写完整的路径
-    assert Path(run["corpus"]["path"]).is_absolute()
+    assert record["corpus"]["paths"] == [None]  # 模型会分享，不写完整的路径
+    assert Path(*run["corpus"]["paths"]).is_absolute()
     assert record["environment"]["threads"] == 1
     lines = (finished / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     assert sum('"grad_norm"' in line for line in lines) == 20
@@ -209,7 +209,7 @@ def test_a_changed_corpus_is_refused(cli: Cli, text_file: Path, tmp_path: Path) 
     moved = cli("train", "--out", out, "--resume", "--corpus", text_file)
     assert (moved.code, moved.err) == (0, "")
     run = json.loads((out / "run.json").read_text(encoding="utf-8"))
-    assert run["corpus"]["path"] == str(text_file.resolve())
+    assert run["corpus"]["paths"] == [str(text_file.resolve())]
 
 
 def test_swapping_two_letters_everywhere_is_noticed(cli: Cli, tmp_path: Path) -> None:

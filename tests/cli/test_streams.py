@@ -14,7 +14,7 @@ from cli.running import TINY, Outcome, clean_environment
 from cli.test_terminal import terminal, unix
 
 from gptcore import GPT, CharTokenizer, save_model
-from gptcore.cli.generate import run_generate
+from gptcore.cli.generate import GenerateSettings, run_generate
 from gptcore.training.checkpoints import find_checkpoints
 
 Cli = Callable[..., Outcome]
@@ -164,7 +164,7 @@ def test_generate_escapes_control_characters_only_on_a_terminal(
     piped = cli("generate", evil_folder, "--prompt", "\x1b", "--length", 9, "--seed", 1)
     assert set(piped.out) <= set("\x1b\x07\x9b\n")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    run_generate(evil_folder, "\x1b", 9, 1.0, 1)
+    run_generate(evil_folder, ["\x1b"], GenerateSettings(9, seed=1))
     shown = capsys.readouterr().out
     assert shown.startswith("\\x1b")
     assert not set("\x1b\x07\x9b") & set(shown)

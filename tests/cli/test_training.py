@@ -188,7 +188,7 @@ def test_settings_that_cannot_work(
     [
         (["-"], ["没有命令 '-'", "demo、train"]),
         (["info", ""], ["文件夹 是空的"]),
-        (["generate", "m", "--length", "-3"], ["例如 --length 256"]),
+        (["generate", "m", "--length", "-3"], ["例如 --max-tokens 256"]),
         (["generate", "m", "--temperature", "inf"], ["有限数", "例如 --temperature 0.8"]),
     ],
 )
@@ -228,7 +228,7 @@ def test_memory_advice_fits_the_command(
     def refuse(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(f"gptcore.cli.{command}.load_model", refuse)
+    monkeypatch.setattr("gptcore.cli.models.load_model", refuse)
     result = cli(command, model_folder)
     assert_error(result, "内存不够", "关掉别的程序")
     assert "--batch-size" not in result.err
