@@ -2,7 +2,8 @@
 
 字节级 BPE 与字节分词器由 [`hugging_face_files`][gptcore.data.tokenizers.hugging_face_writing.hugging_face_files] 与
 [`load_tokenizer`][gptcore.data.tokenizers.loading.load_tokenizer] 读写。字符分词器在这里：它就是 tokenizers 的
-`WordLevel`，每个字符一个“词”，前面用 `Split` 把文字拆成一个个字符，解码用 `Fuse` 直接连起来。词表里没有的字符，两边都报错。
+`WordLevel`，每个字符一个“词”，前面用 `Split` 把文字拆成一个个字符，解码用 `Fuse` 直接连起来。
+词表里没有的字符，两边都报错。
 """
 
 from pathlib import Path
