@@ -73,7 +73,8 @@ def require_number(layer: str, name: str, value: Any, low: float, high: float) -
 def require_floats(layer: str, x: Any) -> None:
     """输入必须是浮点张量。"""
     if not isinstance(x, Tensor):
-        raise DtypeError(f"{layer}：输入必须是 Tensor，这里是 {type(x).__name__}；请写 Tensor(x)")
+        remedy = "前一层的 forward 是不是忘了 return" if x is None else "请写 Tensor(x)"
+        raise DtypeError(f"{layer}：输入必须是 Tensor，这里是 {type(x).__name__}；{remedy}")
     if x.dtype.kind != "f":
         raise DtypeError(
             f"{layer}：输入必须是浮点张量，这里的类型是 {x.dtype}；请写 x.astype(DTYPE)，词元编号请先通过 Embedding"

@@ -83,7 +83,7 @@ class GPTEmbedding(Layer):
         if length > limit:
             raise ShapeError(
                 f"GPT：输入有 {length} 个词元，超过上下文尺寸 context_size={limit}；"
-                f"请只取最后 {limit} 个：ids[:, -{limit}:]"
+                f"请只取最后 {limit} 个：ids[:, -{limit}:]；训练时，数据集与模型的 context_size 要相同"
             )
 
 

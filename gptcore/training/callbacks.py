@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gptcore.models.generation import require_count
 from gptcore.optim.checks import require_number
@@ -19,7 +20,8 @@ class Callback:
     """回调的基类：改写关心的那几个方法，其余的什么也不做。
 
     各个回调按给出的次序调用，只有 `Checkpoints` 总在最后。
-    方法里可以读 `trainer.state`，可以调用 `trainer.stop(原因)`；抛出的错误会结束训练。
+    方法里可以读 `trainer.state` 与 `trainer.dataset`，可以调用 `trainer.stop(原因)`；抛出的错误会结束训练。
+    名字以 `on_` 开头、又不是下面这几个时刻的方法不会被调用，定义时给出警告：多半是写错了名字。
 
     Examples:
         >>> class PrintLoss(Callback):
@@ -31,6 +33,16 @@ class Callback:
 
     comes_last: bool = False
     """是否排在别的回调之后。"""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        known = [name for name in vars(Callback) if name.startswith("on_")]
+        for name in vars(cls):
+            if name.startswith("on_") and not any(hasattr(base, name) for base in cls.__bases__):
+                warnings.warn(
+                    f"{cls.__name__}：没有 {name} 这个时刻，训练时不会调用它；有 {'、'.join(known)}",
+                    stacklevel=2,
+                )
 
     def on_start(self, trainer: Trainer) -> None:
         """第一步之前；接着训练时 `trainer.state.step` 大于 0。"""
@@ -106,6 +118,15 @@ class EarlyStopping(Callback):
     def on_evaluation(self, trainer: Trainer, evaluation: Evaluation) -> None:
         """数一数多少次没有进步了。"""
         self._check(trainer)
+
+    def on_end(self, trainer: Trainer) -> None:
+        """一次评估也没有，就没有起过作用；不说出来，没有人会发现。"""
+        if trainer.state.step and not trainer.state.evaluations:
+            warnings.warn(
+                f"EarlyStopping：做完了 {trainer.state.step} 步，一次评估也没有，所以没有起作用；"
+                "请在 callbacks 里加上 Evaluate(every=…)，every 不大于总步数",
+                stacklevel=2,
+            )
 
     def _check(self, trainer: Trainer) -> None:
         best, stale = float("inf"), 0

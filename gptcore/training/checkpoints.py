@@ -207,6 +207,10 @@ class Checkpoints(Callback):
                 f"Checkpoints：{self.folder} 里已有检查点 {found[-1].name}；"
                 f"要接着训练，请先 trainer.resume({str(self.folder)!r})；要从头训练，请换一个文件夹，或删去旧的"
             )
+        try:  # 写不进去的，现在就说，不等到几百步之后
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except (OSError, ValueError) as error:  # ValueError：路径里有 NUL
+            raise unwritable(self.folder, error) from error
         for path in found:
             if step_of(path) > step:  # 从较早的一个接着训练：后面的属于另一次，让开，不删
                 aside = path.with_name(f"old-{os.urandom(4).hex()}-{path.name}")
@@ -221,7 +225,7 @@ class Checkpoints(Callback):
         """到时候、或者收到信号时保存。"""
         if trainer.state.step % self.every == 0 or self._interrupts.received is not None:
             self.save(trainer)
-            self._interrupts.raise_again()
+            self._raise_again()
 
     def on_evaluation(self, trainer: Trainer, evaluation: Evaluation) -> None:
         """目前最好的模型另存一份。"""
@@ -232,7 +236,7 @@ class Checkpoints(Callback):
         """保存最后的状态。"""
         if trainer.state.step not in (0, self._saved):
             self.save(trainer)
-        self._interrupts.raise_again()
+        self._raise_again()
 
     def close(self, trainer: Trainer) -> None:
         """恢复原来处理信号的办法。"""
@@ -250,6 +254,18 @@ class Checkpoints(Callback):
         trainer.checkpoint = path
         self._delete_old()
         return path
+
+    def _raise_again(self) -> None:
+        """抛出收到的 Ctrl-C，并在 Traceback 的末尾说明怎样接着训练。"""
+        try:
+            self._interrupts.raise_again()
+        except KeyboardInterrupt as error:
+            if self._saved is not None:
+                error.add_note(
+                    f"做完 {self._saved} 步之后的状态已经保存；"
+                    f"接着训练：trainer.resume({str(self.folder)!r})，再照原来的参数调用一次"
+                )
+            raise
 
     def _delete_old(self) -> None:
         """只留最近几个。先改名，删到一半被杀也不会被误认；以前没有删完的这次接着删。"""
@@ -286,11 +302,11 @@ def step_of(path: Path) -> int:
     return int(path.name.removeprefix("step-"))
 
 
-def newest_first(folder: Path) -> list[Path]:
+def newest_first(folder: Path, missing_ok: bool = False) -> list[Path]:
     """可以从哪里接着训练：它自己是检查点就是它，否则是里面的各个检查点，从新到旧。
 
     Raises:
-        DataError: 里面没有检查点。
+        DataError: 里面没有检查点，而 `missing_ok` 是假。
     """
     try:
         if is_checkpoint(folder):
@@ -298,7 +314,7 @@ def newest_first(folder: Path) -> list[Path]:
     except OSError as error:  # 名字太长、没有权限等等
         raise unreadable(folder, error) from error
     found = find_checkpoints(folder)
-    if not found:
+    if not found and not missing_ok:
         raise DataError(
             f"resume：{folder} 里没有检查点；请给出 Checkpoints 写成的文件夹，"
             "里面应有 step-00000500 这样的文件夹"

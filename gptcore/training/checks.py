@@ -7,11 +7,14 @@ from typing import Any, cast
 from gptcore.errors import ArgumentError, DtypeError
 from gptcore.kernels.convert import brief
 from gptcore.layers import Layer
+from gptcore.losses import Loss
 from gptcore.optim import Optimizer
 from gptcore.optim.checks import as_float
 from gptcore.training.callbacks import Callback, in_order
 from gptcore.training.state import RunState
 
+ROLES: dict[str, type] = {"model": Layer, "loss_fn": Loss, "optimizer": Optimizer}
+"""训练器的三个参数各是什么；不是这几种的（例如自己写的损失函数）不管"""
 MOMENTS = ("on_start", "on_step", "on_evaluation", "on_end", "close")
 """回调的各个时刻"""
 
@@ -35,6 +38,12 @@ def require_objects(owner: str, **given: Any) -> None:
             )
         if value is None:
             raise DtypeError(f"{owner}：{name} 不能是 None；请给出对象")
+        found = next((n for n, wanted in ROLES.items() if isinstance(value, wanted)), name)
+        if found != name:
+            raise DtypeError(
+                f"{owner}：{name} 的位置上是{_named(value)}，它是 {found}；"
+                f"次序是 {'、'.join(given)}，写成 {found}=… 就不会错"
+            )
 
 
 def require_max_norm(owner: str, max_norm: Any) -> None:

@@ -6,7 +6,7 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from gptcore.training.checks import (
 from gptcore.training.evaluation import Evaluation, evaluate, testing
 from gptcore.training.nonfinite import first_nonfinite, nonfinite_error, nonfinite_parameter
 from gptcore.training.state import RunState, Scheduler, StepReport
+from gptcore.training.steps import Steps
 
 NO_CLIPPING = sys.float_info.max
 
@@ -67,6 +68,7 @@ class Trainer:
 
     Attributes:
         state: 训练的状态：做完多少步、取到哪一批、评估的历史。
+        dataset: 正在训练的数据集；还没有开始时是 `None`。
         checkpoint: 最近保存或读入的检查点；没有时是 `None`。
         stop_reason: 为什么提前停止；没有提前停止时是 `None`。
         total_steps: 这次训练的总步数；还没有开始时是 `None`。
@@ -127,8 +129,8 @@ class Trainer:
     ) -> Iterator[StepReport]:
         """一步一步地训练：每取一个结果，训练一步。数据用完就从头再来。
 
-        它是迭代器，要在循环里取用；单独一行 `trainer.steps(dataset, 100)` 什么也不做。
-        `resume` 之后的第一次调用接着原来的那一次：`count` 仍是总步数，只做剩下的。
+        它是迭代器，要在循环里取用；单独一行 `trainer.steps(dataset, 100)` 什么也不做，会有警告。
+        `resume` 之后的第一次调用接着原来的那一次：`count` 仍是总步数，只做剩下的。再调用则从第 0 步数起。
 
         Args:
             dataset: 数据集。
@@ -151,7 +153,7 @@ class Trainer:
         """
         require_count("steps", "count", count)
         ordered = require_arguments("steps", dataset, scheduler, callbacks)
-        return self._loop(dataset, count, scheduler, shuffle, ordered, self._threads)
+        return Steps(count, self._loop(dataset, count, scheduler, shuffle, ordered, self._threads))
 
     def train(
         self,
@@ -203,7 +205,7 @@ class Trainer:
         shuffle: bool,
         callbacks: list[Callback],
         threads: Callable[[], Any],
-    ) -> Iterator[StepReport]:
+    ) -> Generator[StepReport, None, None]:
         batches = self._begin(dataset, shuffle)
         state, self.total_steps, self._callbacks = self.state, count, callbacks
         try:
@@ -337,7 +339,7 @@ class Trainer:
         """
         self.checkpoint = save_checkpoint(self, as_path("save_checkpoint", "folder", folder))
 
-    def resume(self, folder: str | os.PathLike[str]) -> RunState:
+    def resume(self, folder: str | os.PathLike[str], *, missing_ok: bool = False) -> RunState:
         """读入检查点；下一次 `steps` 或 `train` 接着那一次训练。
 
         参数、优化器、数据的位置与各个随机数生成器（包括 NumPy 全局的）都恢复原样。
@@ -345,6 +347,7 @@ class Trainer:
 
         Args:
             folder: 一个检查点，或者装着几个检查点的文件夹：取其中最新的；最新的损坏时给出警告，取前一个。
+            missing_ok: 一个检查点也没有时不报错，从头训练：同一个程序，运行几次都行。
 
         Returns:
             训练的状态。
@@ -353,13 +356,13 @@ class Trainer:
             DataError: 没有检查点，或者全都损坏。
             ArgumentError: 训练器的设置与保存时不同。
         """
-        *newer, oldest = newest_first(as_path("resume", "folder", folder))
-        for path in newer:
+        paths = newest_first(as_path("resume", "folder", folder), missing_ok)
+        for path in paths[:-1]:
             try:
                 return self._continue(path)
             except DataError as error:
                 warnings.warn(f"检查点 {path} 已损坏，改用前一个：{error}", stacklevel=2)
-        return self._continue(oldest)
+        return self._continue(paths[-1]) if paths else self.state
 
     def _continue(self, path: Path) -> RunState:
         self.state, self.checkpoint = load_checkpoint(self, path), path
