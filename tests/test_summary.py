@@ -145,3 +145,11 @@ def test_display_width() -> None:
     assert display_width("ab，c") == 5
     assert display_width("层") == 2
     assert display_width("e\u0301") == 1  # 附加的重音不占位置
+
+
+def test_readable_without_print() -> None:
+    """在 Jupyter 与 Python 的提示符下，单独一行也照样分行。"""
+    summary = Linear(3, 2).summary()
+    assert repr(summary) == summary
+    assert "\n" in repr(summary)
+    assert repr(ReLU().summary()) == "ReLU\n没有参数"

@@ -9,7 +9,16 @@ HEADERS = ("名字", "层", "形状", "个数", "内存", "备注")
 RIGHT = (False, False, False, True, True, False)
 
 
-def summarize(title: str, rows: Sequence[tuple[str, str, Tensor]], trainable: set[int]) -> str:
+class Summary(str):
+    """一张文字表；在 Jupyter 与 Python 的提示符下不写 `print` 也照样分行。"""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def summarize(title: str, rows: Sequence[tuple[str, str, Tensor]], trainable: set[int]) -> Summary:
     """把参数写成一张表，最后是合计。
 
     Args:
@@ -39,12 +48,12 @@ def summarize(title: str, rows: Sequence[tuple[str, str, Tensor]], trainable: se
             note = "" if id(tensor) in trainable else "冻结"
             cells.append((name, layer, shape, f"{count:,}", format_bytes(size), note))
     if not first:
-        return f"{title}\n没有参数"
+        return Summary(f"{title}\n没有参数")
     table = _align(cells)
     rule = "─" * max(map(display_width, table))
     split = f"可训练 {learned:,} 个，冻结 {frozen:,} 个" if frozen else "都可训练"
     end = f"合计 {learned + frozen:,} 个参数，{split}；{format_bytes(memory)}"
-    return "\n".join([title, table[0], rule, *table[1:], rule, end])
+    return Summary("\n".join([title, table[0], rule, *table[1:], rule, end]))
 
 
 def format_bytes(count: int) -> str:
