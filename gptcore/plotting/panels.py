@@ -89,7 +89,8 @@ def plot_metrics(
         metrics: `read_metrics` 的结果，或者 `metrics.jsonl` 的路径，或它所在的文件夹。
         title: 标题，例如模型的名字。
         language: 文字的语言，`"zh"` 或 `"en"`；不给时，有中文字体就写中文。
-        figure: 画在哪里；不给时由 `matplotlib.pyplot` 新建，在 Jupyter 里会直接显示。
+        figure: 画在哪里；不给时由 `matplotlib.pyplot` 新建，在 Jupyter 里会直接显示；
+            放在单元的最后一行时，请像例子那样赋给一个名字，不然显示两遍。
 
     Returns:
         matplotlib 的图，可以 `figure.savefig("metrics.svg")`。
