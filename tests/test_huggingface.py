@@ -297,14 +297,15 @@ def test_our_own_folder_keeps_the_model(folder: Path, tmp_path: Path) -> None:
 def test_where_mapped_files_cannot_be_replaced(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Windows：存之前先换成内存里的副本。"""
+    """Windows：存之前先换成内存里的副本，冻结的也一样。"""
     model = from_pretrained(folder)
+    model.transformers[0].attention.c_attn.weight.requires_grad = False
     before = logits(model)
     model.save_pretrained(tmp_path / "a")
     assert all(is_mapped(p.data) for p in model.parameters)
     monkeypatch.setattr(saving, "REPLACES_MAPPED", False)
     model.save_pretrained(folder)
-    assert not any(is_mapped(p.data) for p in model.parameters)
+    assert not any(is_mapped(array) for array in model.state_dict().values())
     np.testing.assert_allclose(logits(model), before, rtol=1e-5, atol=1e-6)
     assert model.output.linear.weight is model.embedding.embedding.weight
 
@@ -335,6 +336,17 @@ def test_an_interrupted_save_is_finished(tmp_path: Path, monkeypatch: pytest.Mon
         "tokenizer.json",
         "tokenizer_config.json",
     }
+
+
+def test_frozen_parameters_are_saved(folder: Path, tmp_path: Path) -> None:
+    model = from_pretrained(folder)
+    for p in model.parameters:
+        p.requires_grad = False
+    expected = stored(folder)
+    found = stored(model.save_pretrained(tmp_path / "out"))
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
 
 
 def test_a_changed_model_is_not_saved(folder: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from gptcore.models.huggingface.vocabulary import dump_tokenizer, end_of_text
 from gptcore.models.huggingface.weights import WEIGHTS
 from gptcore.models.layout import require_rebuildable
 from gptcore.serialization import array_chunks, dump_json, save_folder
+from gptcore.tensor import Tensor
 
 REPLACES_MAPPED = os.name != "nt"
 """能不能替换正被映射的文件；Windows 不能"""
@@ -63,9 +64,9 @@ def save_pretrained(
         )
     if not REPLACES_MAPPED:
         _unmap(model)
-    tensors = dict(model.named_parameters())
+    state = model.state_dict()  # 冻结的参数也在内
     arrays = {
-        pair.full: tensors[pair.ours].data.T if pair.transposed else tensors[pair.ours].data
+        pair.full: state[pair.ours].T if pair.transposed else state[pair.ours]
         for pair in pairs(model.config, model.config["tied"])
     }
     ends = {k: config[k] for k in ("bos_token_id", "eos_token_id") if config[k] is not None}
@@ -82,9 +83,10 @@ def save_pretrained(
 
 def _unmap(model: GPT) -> None:
     """映射的参数换成内存里的副本，文件就可以替换了。"""
-    for tensor in model.parameters:
-        if is_mapped(tensor.data):
-            tensor.data = np.array(tensor.data)
+    for layer in model.sublayers():
+        for tensor in vars(layer).values():
+            if isinstance(tensor, Tensor) and is_mapped(tensor.data):
+                tensor.data = np.array(tensor.data)
 
 
 def is_mapped(array: Array) -> bool:
