@@ -65,7 +65,7 @@ def demo(out: Annotated[Path | None, o.out("gptcore-demo")] = None) -> None:
 @app.command(
     cls=Command,
     help="训练：在一份或几份文本上训练，并保存模型。\n\n"
-    "前九成的文本用来训练，其余用来测试。模型与优化的默认值是教程“层归一化与 GPT”一章的。\n\n"
+    "前九成的文本用来训练，其余用来测试。模型与优化的默认值是教程“层归一化与 GPT 模型”一章的。\n\n"
     "按 Ctrl-C 会先保存再退出；之后同一条命令加上 --resume，接着做完，结果与不中断的一样。",
 )
 def train(

@@ -54,6 +54,12 @@ class CorpusRecord:
         """有多长，例如 `500,057 个字符`。"""
         return f"{self.count:,} 个{UNITS[self.kind]}"
 
+    def change(self, now: "CorpusRecord") -> str:
+        """怎样变了：长度不同就写长度，否则说内容不同。"""
+        if self.amount == now.amount:
+            return f"同样是 {now.amount}，内容不同"
+        return f"原来 {self.amount}，现在 {now.amount}"
+
     def to_dict(self) -> dict[str, Any]:
         """可以写成 JSON 的字典。"""
         return asdict(self)

@@ -157,7 +157,7 @@ def _part(history: _History, given: Sequence[str] | None, tokenizer: Tokenizer) 
         corpus = read_corpus(recorded_corpus(record))
         if corpus.record.sha256 != record.sha256:
             raise UsageError(
-                f"语料 {corpus.record.name} 在训练之后变了（原来 {record.amount}，现在 {corpus.record.amount}），"
+                f"语料 {corpus.record.name} 在训练之后变了（{record.change(corpus.record)}），"
                 "分不出哪些是测试部分；请换回原来的文件，或者用 --corpus 给出要评估的文本"
             )
     else:

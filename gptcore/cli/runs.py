@@ -233,9 +233,8 @@ def require_same_corpus(run: Run, corpus: CorpusRecord) -> None:
     """
     if (corpus.kind, corpus.sha256) != (run.corpus.kind, run.corpus.sha256):
         raise UsageError(
-            f"--corpus：{corpus.name} 与开始训练时的不同（原来 {run.corpus.amount}，"
-            f"现在 {corpus.amount}），不能从同一批接着训练；"
-            "请换回原来的文件，或者用 --restart 从头训练"
+            f"--corpus：{corpus.name} 与开始训练时的不同（{run.corpus.change(corpus)}），"
+            "不能从同一批接着训练；请换回原来的文件，或者用 --restart 从头训练"
         )
 
 

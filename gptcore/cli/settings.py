@@ -22,7 +22,7 @@ MEMORY = 16 * 2**30
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """训练的全部设置，默认值是“层归一化与 GPT”一章的，另外打乱数据。
+    """训练的全部设置，默认值是“层归一化与 GPT 模型”一章的，另外打乱数据。
 
     Attributes:
         corpus: 语料的名称、文本文件的路径（可以有几份），或一个词元文件。
