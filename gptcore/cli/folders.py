@@ -59,7 +59,7 @@ class OutputFolder:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._remove_empty()
         if isinstance(error, KeyboardInterrupt | SystemExit):
-            error.add_note(self._interrupted())
+            error.__notes__ = [self._interrupted()]  # 库附记的是 Python 里怎样接着训练
 
     def _interrupted(self) -> str:
         """被中断时，说明存下了什么。"""
