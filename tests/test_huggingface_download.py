@@ -120,7 +120,7 @@ def test_unreachable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_timeout(hub: Hub, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "TIMEOUT", (0.2, 0.2))
     hub.hang = 2
-    with pytest.raises(DataError, match="连不上（超时）"):
+    with pytest.raises(DataError, match="取不到（超时）"):
         download_pretrained("gpt2")
 
 

@@ -196,7 +196,7 @@ _MIRROR = f"让环境变量 {VARIABLE} 指向一个镜像，例如 https://hf-mi
 
 def _offline_message(name: str, endpoint: str, reason: str) -> str:
     return (
-        f"下载 {name}：{endpoint} 连不上（{reason}）。有两种办法："
+        f"下载 {name}：从 {endpoint} 取不到（{reason}）。有两种办法："
         f"（1）{_MIRROR}；"
         f"（2）在别处下载 {CONFIG}、{WEIGHTS} 与 tokenizer.json，放进一个文件夹，再给出这个文件夹"
     )
