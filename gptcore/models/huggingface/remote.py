@@ -76,7 +76,7 @@ class Remote:
 
     def __init__(self, endpoint: str, name: str, progress: Progress | None = None) -> None:
         self.endpoint, self.name, self.progress = endpoint, name, progress
-        # requests 随 pooch 一起安装，用到才导入
+        # 用到才导入
         self._requests: Any = importlib.import_module("requests")
         self._session: Any = self._requests.Session()
 
