@@ -47,16 +47,16 @@ class RandomIds(Dataset):
     """
 
     def __init__(self, vocab_size: int, batch_size: int, length: int, seed: int = 0) -> None:
-        self._sizes, self._seed = (vocab_size, batch_size, length), seed
+        self.vocab_size, self.length, self.seed = vocab_size, length, seed
         super().__init__(batch_size)
 
     def load(self) -> None:
         """抽出编号。"""
-        vocab_size, batch_size, length = self._sizes
-        rng = np.random.default_rng(self._seed)
-        ids = rng.integers(0, vocab_size, (batch_size, length))
-        ids[:, 0] = np.arange(batch_size) % vocab_size
-        labels = rng.integers(0, vocab_size, (batch_size, length))
+        shape, vocab_size = (self.batch_size, self.length), self.vocab_size
+        rng = np.random.default_rng(self.seed)
+        ids = rng.integers(0, vocab_size, shape)
+        ids[:, 0] = np.arange(self.batch_size) % vocab_size
+        labels = rng.integers(0, vocab_size, shape)
         self.train_data = self.test_data = ids, labels
 
 
