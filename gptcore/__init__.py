@@ -3,6 +3,7 @@
 公开的名字都在 `gptcore/api.py` 里，第一次用到时才加载：命令行因此在导入 NumPy 之前就能处理 Ctrl-C。
 """
 
+from contextlib import suppress
 from importlib import import_module
 
 from gptcore.version import __version__ as __version__
@@ -20,6 +21,8 @@ else:
             globals().update(names, __all__=public.__all__)
             if name in globals():  # 也可能是随之加载的子模块，例如 gptcore.layers
                 return globals()[name]
+            with suppress(ModuleNotFoundError):  # 没有随之加载的子模块，例如 gptcore.plotting
+                return import_module(f"gptcore.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:

@@ -1,6 +1,8 @@
 """`gptcore` 的公开名字，写在这里，由 `gptcore/__init__.py` 在第一次用到时加载"""
 
 from gptcore.data import (
+    BPETokenizer,
+    ByteTokenizer,
     CharDataset,
     CharTokenizer,
     Dataset,
@@ -9,8 +11,10 @@ from gptcore.data import (
     TokenDataset,
     corpus_path,
     load_corpus,
+    load_tokenizer,
     write_tokens,
 )
+from gptcore.diagnostics.gradients import GradientReport, check_gradients
 from gptcore.errors import (
     ArgumentError,
     DataError,
@@ -83,6 +87,8 @@ __all__ = [
     "GPT",
     "AdamWOptimizer",
     "ArgumentError",
+    "BPETokenizer",
+    "ByteTokenizer",
     "Callback",
     "CharDataset",
     "CharTokenizer",
@@ -105,6 +111,7 @@ __all__ = [
     "GPTTrainer",
     "GPTTransformer",
     "GptcoreError",
+    "GradientReport",
     "GraphError",
     "KVCache",
     "Layer",
@@ -135,6 +142,7 @@ __all__ = [
     "Tril",
     "WarmupCosineScheduler",
     "blas_threads",
+    "check_gradients",
     "corpus_path",
     "default_rng",
     "generate_ids",
@@ -143,6 +151,7 @@ __all__ = [
     "load_corpus",
     "load_model",
     "load_pretrained",
+    "load_tokenizer",
     "no_grad",
     "save_model",
     "save_pretrained",

@@ -46,7 +46,8 @@ def test_version_has_a_single_source() -> None:
 
 def test_import_leaves_heavy_packages_alone() -> None:
     code = (
-        f"import json, sys, gptcore; print(json.dumps([m for m in {LAZY!r} if m in sys.modules]))"
+        "import json, sys, gptcore; gptcore.GPT;"
+        f"print(json.dumps([m for m in {LAZY!r} if m in sys.modules]))"
     )
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, check=True, encoding="utf-8"
@@ -66,6 +67,7 @@ def test_names_are_loaded_on_first_use() -> None:
         "print('numpy' in sys.modules, 'GPT' in dir(gptcore), gptcore.GPT.__name__)\n"
         "names = {}; exec('from gptcore import *', names)\n"
         "print(set(gptcore.__all__) <= set(names), gptcore.layers.Linear is names['Linear'])\n"
+        "print(gptcore.plotting.__name__)\n"
         "try: gptcore.GTP\n"
         "except AttributeError as error: print(error)\n"
     )
@@ -75,6 +77,7 @@ def test_names_are_loaded_on_first_use() -> None:
     assert result.stdout.splitlines() == [
         "False True GPT",
         "True True",
+        "gptcore.plotting",
         "module 'gptcore' has no attribute 'GTP'",
     ]
 
