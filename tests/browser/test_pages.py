@@ -56,7 +56,8 @@ def test_unknown_address_shows_the_404_page(visit: Callable[..., Visit]) -> None
     assert record.page.locator("h1").inner_text().startswith("教程")
 
 
-AXE = ["", "quickstart/", "guides/training/", "book/", "api/layers/", "glossary/", "examples/"]
+AXE = ["", "quickstart/", "guides/training/", "guides/text/", "book/", "api/layers/", "api/models/"]
+AXE += ["glossary/", "examples/", "examples/plot_streaming/"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -21,6 +21,11 @@ Start = Callable[..., Visit]
         ("LayerNorm", r"api/layers/#gptcore\.layers\.LayerNorm$"),
         ("检查点", r"guides/training/#|api/training/#gptcore\.training\.Checkpoints$"),
         ("接着训练", r"guides/training/|api/training/"),
+        ("分词器", r"guides/text/#tokenizers$|api/data/#gptcore\.data\.tokenizers$"),
+        ("核采样", r"guides/text/|glossary/|plot_streaming/"),
+        ("字节对编码", r"plot_bpe/|glossary/"),
+        ("BPETokenizer", r"api/data/#gptcore\.data\.BPETokenizer$"),
+        ("save_pretrained", r"api/models/#gptcore\.models\.save_pretrained$|guides/text/"),
         ("clip_grad_norm", r"api/optim/#gptcore\.optim\.Optimizer\.clip_grad_norm$"),
     ],
 )
