@@ -128,7 +128,8 @@ def make_tokenizer(corpus: Corpus, kind: str | None, vocab_size: int | None) -> 
         UsageError: 词元文件又给了分词器，没有这个分词器，或文字太少。
     """
     if corpus.file is None:
-        return build_tokenizer(kind or "char", vocab_size, corpus.texts, corpus.split()[0])
+        known = "char" if kind is None else kind
+        return build_tokenizer(known, vocab_size, corpus.texts, corpus.split()[0])
     if kind is not None:
         raise UsageError(
             f"--corpus {corpus.record.name!r} 是词元文件，分词器已经在里面；请去掉 --tokenizer"

@@ -100,7 +100,7 @@ class TrainSettings:
     @property
     def tokenizer_kind(self) -> str:
         """分词器的种类；没有给就是 `char`。"""
-        return self.tokenizer or "char"
+        return "char" if self.tokenizer is None else self.tokenizer
 
     def to_dict(self) -> dict[str, Any]:
         """可以写成 JSON 的字典。"""

@@ -124,7 +124,13 @@ def test_a_corpus_that_is_gone_or_changed(
     assert cli("train", "--corpus", corpus, "--out", out, *ARGS).code == 0
     corpus.write_text("春眠不觉晓，" * 200, encoding="utf-8")
     for folder in (out, out / "checkpoints" / "best"):
-        assert_error(cli("eval", folder), str(corpus), "在训练之后变了（原来 ", "现在 1,200 个字符）", "--corpus")
+        assert_error(
+            cli("eval", folder),
+            str(corpus),
+            "在训练之后变了（原来 ",
+            "现在 1,200 个字符）",
+            "--corpus",
+        )
     corpus.unlink()
     assert_error(cli("eval", out), f"{corpus} 不在了", "--corpus")
 
