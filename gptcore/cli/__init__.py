@@ -1,11 +1,13 @@
-"""命令行：`gptcore demo`、`train`、`generate`、`eval`、`info`、`plot`、`doctor`，也可以写成 `python -m gptcore …`
+"""命令行：`gptcore demo`、`train`、`generate`、`eval` 等命令，也可以写成 `python -m gptcore …`
 
 - `app`、`options`：命令与选项；`run` 把一切错误变成一行消息和退出码
 - `help`、`usage`、`failures`：中文的帮助；选项的解析；各种错误的消息
 - `signals`、`streams`、`terminal`、`wrapping`、`progress`：中断、输出流、颜色与折行、训练进度
-- `demo`、`train`、`generate`、`evaluate`、`info`、`plot`、`doctor`：各命令做的事，不依赖参数解析，可以直接调用
+- `demo`、`train`、`generate`、`evaluate`、`info`、`plot`、`tokenize`、`transfer`、`doctor`：各命令做的事，
+  不依赖参数解析，可以直接调用
 - `settings`、`runs`、`fitting`：一次训练的设置、文件夹与训练循环
-- `corpus`、`folders`、`scoring`、`records`：语料、模型文件夹、打分、训练记录
+- `corpus`、`tokenizers`、`datasets`：语料、分词器，与训练用的窗口
+- `models`、`folders`、`prompts`、`scoring`、`records`：读入模型、模型文件夹、生成的提示、打分、训练记录
 """
 
 from gptcore.cli import signals

@@ -89,6 +89,8 @@ def read(name: str) -> Tokenizer:
         )
     if path.is_dir():
         return read_tokenizer(find_model(path))
+    if path.name == "tokenizer.json":  # 也可能是导出的字符分词器
+        return read_tokenizer(path.parent)
     if path.name in ("vocab.bpe", "encoder.json", "vocab.json", "merges.txt"):
         path = path.parent  # 词表与合并规则是两个文件
     return load_tokenizer(path)

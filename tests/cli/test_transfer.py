@@ -68,6 +68,16 @@ def test_mistakes(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_exported_character_tokenizer_can_be_used_again(
+    cli: Cli, model_folder: Path, text_file: Path, tmp_path: Path
+) -> None:
+    assert cli("export", model_folder, "--out", tmp_path / "hf").code == 0
+    for i, path in enumerate(("hf", "hf/tokenizer.json")):
+        args = ("--corpus", text_file, "--tokenizer", tmp_path / path, *TINY)
+        assert cli("train", *args, "--out", tmp_path / f"m{i}").code == 0
+        assert load_model(tmp_path / f"m{i}")[1] == load_model(model_folder)[1]
+
+
 def test_structures_that_are_not_gpt2s(cli: Cli, text_file: Path, tmp_path: Path) -> None:
     args = ("train", "--corpus", text_file, "--norm", "rms", "--out", tmp_path / "m", *TINY)
     assert cli(*args).code == 0
