@@ -79,6 +79,26 @@ def write_new(path: Path, content: bytes | Iterable[bytes | bytearray | memoryvi
         raise
 
 
+def is_file(name: str) -> bool:
+    """有没有这个名字的普通文件；太长、有空字符等，成不了文件名的也是没有。"""
+    try:
+        return Path(name).is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def require_replaceable(target: Path) -> None:
+    """用户指定的文件还没有，或者可以替换：普通文件、符号链接。管道与设备（例如 `/dev/null`）不替换。
+
+    Raises:
+        OSError: 是文件夹、管道或设备，或者看不了。
+    """
+    with contextlib.suppress(FileNotFoundError):
+        mode = target.lstat().st_mode
+        if not stat.S_ISLNK(mode):
+            _require_regular(mode)
+
+
 def replace(source: Path, target: Path) -> None:
     """改名，替换原有的文件；目标是符号链接时替换的是链接自己。
 

@@ -21,6 +21,7 @@ from gptcore.data.tokenizers.base import END_OF_TEXT, Tokenizer
 from gptcore.data.tokenizers.ids import Ids
 from gptcore.data.tokenizers.special import AllowedSpecial, select_special
 from gptcore.errors import DataError, DtypeError
+from gptcore.files import is_file
 
 Source = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 """一个文件名（`str` 或 `Path`）；或可迭代的对象，其中的 `Path` 是文件，`str` 是文字。"""
@@ -63,6 +64,11 @@ class Documents:
         self._several, self._items = _items(operation, source)
         self._name = ""
         self._read_error: DataError | None = None
+        self._forbidden: Path | None = None
+
+    def forbid(self, target: Path) -> None:
+        """正要写的文件，不能又是来源之一：写完会换掉它，原文就没有了。"""
+        self._forbidden = target
 
     def __iter__(self) -> Iterator[Iterator[str]]:
         """各份不空的文档。
@@ -104,6 +110,11 @@ class Documents:
 
     def _file(self, path: os.PathLike[str]) -> Iterator[str]:
         try:
+            if self._forbidden is not None and _same_file(path, self._forbidden):
+                raise DataError(
+                    f"{self.operation}：{os.fspath(path)!r} 既是来源，又是要写的文件，写完原文就没有了；"
+                    "请写到别的文件，例如 tokens.npy"
+                )
             yield from text_chunks(path)
         except DataError as error:
             self._read_error = error
@@ -200,6 +211,13 @@ def _items(operation: str, source: Any) -> tuple[bool, Iterator[Any]]:
     return True, iter(cast("Iterable[Any]", source))
 
 
+def _same_file(path: os.PathLike[str], other: Path) -> bool:
+    try:
+        return Path(path).samefile(other)
+    except (OSError, ValueError):  # 还没有，或者读不了，读的时候再说
+        return False
+
+
 def _text(operation: str, item: Any, i: int) -> str:
     """一份文字；把文件名误写成文字时报错。"""
     if not isinstance(item, str):
@@ -207,7 +225,7 @@ def _text(operation: str, item: Any, i: int) -> str:
             f"{operation}：source 的第 {i} 项是 {type(item).__name__}；每一项必须是 Path（文件）或 str（文字）"
         )
     like_a_name = len(item) < 256 and "\n" not in item and ("." in item or os.sep in item)
-    if like_a_name and Path(item).is_file():
+    if like_a_name and is_file(item):
         raise DataError(
             f"{operation}：source 的第 {i} 项是字符串 {item!r}，正好有这个名字的文件；"
             f"列表里的字符串是文字，文件请写成 Path({item!r})"

@@ -21,7 +21,7 @@ from gptcore.data.tokenizers import Tokenizer, tokenizer_from_dict
 from gptcore.data.tokenizers.base import checked_path
 from gptcore.data.tokenizers.special import AllowedSpecial
 from gptcore.errors import DataError
-from gptcore.files import make_folder, replace, sync_folder, write_new
+from gptcore.files import make_folder, replace, require_replaceable, sync_folder, write_new
 from gptcore.serialization import LEFTOVER_SECONDS, dump_json, is_leftover, parse_json
 from gptcore.serialization.single import unwritable
 
@@ -71,12 +71,16 @@ def write_tokens(
     教程：第 19 章 BPE 分词。
     """
     target = checked_path("write_tokens", path)
+    if not target.name:
+        raise DataError(f"write_tokens：path 是 {str(path)!r}，不是文件名；请写例如 tokens.npy")
     stream = TokenStream(Documents("write_tokens", source), tokenizer, allowed_special)
     temporary = target.with_name(f".{target.name}.{os.urandom(8).hex()}.tmp")
     writing = _Writing(stream, progress, _saved(tokenizer))
     try:
         if target.is_dir():
             raise DataError(f"不能写入 {target}：它是文件夹；请写成其中的一个文件，例如 tokens.npy")
+        require_replaceable(target)
+        stream.documents.forbid(target)
         make_folder(target.parent)
         _sweep(target)
         try:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gptcore.errors import DataError, DtypeError, system_reason
-from gptcore.files import atomic_write, open_regular
+from gptcore.files import atomic_write, open_regular, require_replaceable
 
 RETRY = "请换回原来的文件，或重新保存"
 
@@ -41,6 +41,7 @@ def write_bytes(path: Path, content: bytes) -> None:
         DataError: 写不进去；消息说明位置与原因。原来的文件不受影响。
     """
     try:
+        require_replaceable(path)
         atomic_write(path, content)
     except (OSError, ValueError) as error:  # ValueError：路径里有 NUL 或写不成字节的字符
         raise unwritable(path, error) from error

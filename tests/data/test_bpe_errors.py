@@ -83,3 +83,15 @@ def test_bad_arguments(
 def test_bad_type_of_special_tokens(special: Any) -> None:
     with pytest.raises(DtypeError, match=r"特殊词元|special_tokens"):
         BPETokenizer([], special)
+
+
+@pytest.mark.parametrize("merges", [5, None, "ab", b"ab", {}])
+def test_bad_type_of_merges(merges: Any) -> None:
+    with pytest.raises(DtypeError, match="merges 得到"):
+        BPETokenizer(merges)
+
+
+@pytest.mark.parametrize("vocab", [5, ["a"], "ab"])
+def test_bad_type_of_vocab(vocab: Any) -> None:
+    with pytest.raises(DtypeError, match="vocab 得到"):
+        BPETokenizer([], vocab=vocab)

@@ -390,3 +390,42 @@ def test_too_short_names_both_numbers(tmp_path: Path) -> None:
 
 def test_type_of_tokenizer_is_kept(path: Path) -> None:
     assert isinstance(TokenDataset(path, context_size=8).tokenizer, Tokenizer)
+
+
+def test_chinese_text_that_cannot_be_a_file_name(tmp_path: Path) -> None:
+    """短于 256 个字符、含有小数点的中文，写成 UTF-8 比文件名的上限长。"""
+    text = "圆周率大约是 3.14，" * 20
+    assert len(text) < 256 < len(text.encode())
+    file = write_tokens(tmp_path / "a.npy", [text, "a.\0b"], ByteTokenizer())
+    assert file.tokenizer.decode(file.tokens) == text + "a.\0b"
+    assert len(TextDataset([text], ByteTokenizer(), context_size=4))
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_source_is_not_overwritten(tmp_path: Path, several: bool) -> None:
+    book, other = tmp_path / "book.txt", tmp_path / "other.txt"
+    book.write_text("床前明月光", encoding="utf-8")
+    other.write_text("疑是地上霜", encoding="utf-8")
+    source = [other, tmp_path / "." / "book.txt"] if several else str(book)
+    with pytest.raises(DataError, match="既是来源，又是要写的文件"):
+        write_tokens(book, source, ByteTokenizer())
+    assert book.read_text(encoding="utf-8") == "床前明月光"
+    assert sorted(tmp_path.iterdir()) == [book, other]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="没有命名管道")
+def test_pipes_and_devices_are_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.json"
+    os.mkfifo(pipe)
+    with pytest.raises(DataError, match="它不是普通文件"):
+        write_tokens(pipe, ["ab"], ByteTokenizer())
+    with pytest.raises(DataError, match="它不是普通文件"):
+        ByteTokenizer().save(pipe)
+    assert pipe.is_fifo()
+    assert [*tmp_path.iterdir()] == [pipe]
+
+
+@pytest.mark.parametrize("path", ["", ".", "/"])
+def test_path_without_a_name(path: str) -> None:
+    with pytest.raises(DataError, match="不是文件名"):
+        write_tokens(path, ["ab"], ByteTokenizer())

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import reprlib
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from pathlib import Path
 from typing import Any, Self, cast
 
 import numpy as np
@@ -25,6 +23,7 @@ from gptcore.data.tokenizers.ids import Ids
 from gptcore.data.tokenizers.special import check_id, check_names, split_tokens
 from gptcore.data.tokenizers.texts import check_text, well_formed
 from gptcore.errors import ArgumentError, DataError, DtypeError
+from gptcore.files import is_file
 
 BASE = 256
 
@@ -255,15 +254,20 @@ def _pieces(source: Any) -> Iterator[list[str]]:
 
 def _path_hint(source: Any) -> str:
     """文字其实是一个文件名时的提示。"""
-    with contextlib.suppress(OSError, ValueError):
-        if isinstance(source, str) and len(source) < 1000 and Path(source).is_file():
-            return f"；{source!r} 是一个文件，要读它请写 Path({source!r})"
+    if isinstance(source, str) and len(source) < 1000 and is_file(source):
+        return f"；{source!r} 是一个文件，要读它请写 Path({source!r})"
     return ""
 
 
 def _check_merges(merges: Any) -> list[tuple[bytes, bytes]]:
+    given: object = merges
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise DtypeError(
+            f"BPETokenizer：merges 得到 {reprlib.repr(cast('object', given))}，它必须是两串字节的列表；"
+            "要从文字训练请用 BPETokenizer.train，要读文件请用 BPETokenizer.load"
+        )
     checked: dict[tuple[bytes, bytes], int] = {}
-    for i, pair in enumerate(merges):
+    for i, pair in enumerate(cast("Iterable[Any]", merges)):
         match pair:
             case [bytes() as left, bytes() as right] if left and right:
                 parts = left, right
@@ -291,7 +295,12 @@ def _default_vocab(merges: list[tuple[bytes, bytes]]) -> dict[bytes, int]:
     return vocab
 
 
-def _check_vocab(vocab: Mapping[Any, Any]) -> dict[bytes, int]:
+def _check_vocab(vocab: Any) -> dict[bytes, int]:
+    if not isinstance(vocab, Mapping):
+        raise DtypeError(
+            f"BPETokenizer：vocab 得到 {reprlib.repr(vocab)}，它必须是词元（bytes）与编号的字典"
+        )
+    vocab = cast("Mapping[Any, Any]", vocab)
     for token, number in vocab.items():
         if not isinstance(token, bytes) or not token:
             raise DataError(
