@@ -226,3 +226,9 @@ def test_any_change_of_the_header(data: st.DataObject) -> None:
     except DataError:
         return
     assert sum(a.nbytes for a in again.values()) == 12
+
+
+def test_git_lfs_pointer() -> None:
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 548105171\n"
+    with pytest.raises(DataError, match="git lfs pull"):
+        parse_arrays(pointer, "model.safetensors")

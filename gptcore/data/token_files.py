@@ -35,7 +35,7 @@ import numpy.typing as npt
 from gptcore.data.tokenizers import Tokenizer, tokenizer_from_dict
 from gptcore.data.tokenizers.base import checked_path
 from gptcore.data.windows import Integers
-from gptcore.errors import DataError, DtypeError, RangeError
+from gptcore.errors import DataError, DtypeError, GptcoreError, RangeError
 from gptcore.files import open_regular
 from gptcore.kernels.convert import brief
 from gptcore.serialization import JSON_MEMORY, dump_json, parse_json
@@ -157,7 +157,7 @@ class TokenFile:
         self.sha256: str = facts["sha256"]
         try:
             self.tokenizer: Tokenizer = tokenizer_from_dict(facts["tokenizer"])
-        except DataError as error:
+        except GptcoreError as error:
             raise DataError(f"{self.path} 里的分词器：{error}") from error
 
     def __len__(self) -> int:

@@ -112,6 +112,11 @@ def header_size(first: bytes | bytearray, total: int, name: object) -> int:
     Raises:
         DataError: 文件放不下它，或者它太大。
     """
+    if first == b"version " and total < 1024:
+        raise DataError(
+            f"{name} 只是 Git LFS 的指针（{total} 个字节），不是文件本身；"
+            "请在那个文件夹里运行 git lfs pull，或者重新下载这个文件"
+        )
     size = int.from_bytes(first, "little")
     if len(first) < 8 or size > total - 8:
         damaged(name, f"文件有 {total} 个字节，放不下文件头")

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gptcore.data import CharTokenizer, read_text, tokenizer_from_dict
+from gptcore.data import CharTokenizer, Tokenizer, read_text, tokenizer_from_dict
 from gptcore.data.tokenizers import chars as module
 from gptcore.errors import DataError, DtypeError, ShapeError
 from gptcore.tensor import Tensor
@@ -231,3 +232,16 @@ def test_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     file.chmod(0)
     with pytest.raises(DataError, match=r"没有权限.*秘密.txt.*请修改"):
         read_text(file)
+
+
+def test_loading_always_names_the_file(tmp_path: Path) -> None:
+    """内容里的类型不对，也是文件的错。"""
+    file = tmp_path / "tokenizer.json"
+    file.write_text('{"type": "char", "vocab": ["a", 5]}', encoding="utf-8")
+    with pytest.raises(DataError, match=re.escape(str(file))):
+        Tokenizer.load(tmp_path)
+
+
+def test_loading_from_a_name_that_is_too_long() -> None:
+    with pytest.raises(DataError, match="不能读取"):
+        Tokenizer.load("长" * 2000)

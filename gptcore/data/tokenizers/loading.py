@@ -12,7 +12,7 @@ from gptcore.data.tokenizers.bpe import BPETokenizer
 from gptcore.data.tokenizers.bytes import ByteTokenizer
 from gptcore.data.tokenizers.chars import CharTokenizer
 from gptcore.data.tokenizers.hugging_face_reading import parse_vocab_and_merges
-from gptcore.errors import DataError
+from gptcore.errors import DataError, GptcoreError
 from gptcore.serialization import JSON_MEMORY, parse_json, read_bytes
 
 TOKENIZERS: dict[str, type[Tokenizer]] = {
@@ -73,7 +73,7 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
         DtypeError: `path` 不是路径。
     """
     place = checked_path("load_tokenizer", path)
-    if not place.is_dir():
+    if not os.path.isdir(place):  # noqa: PTH112 名字太长时 Path.is_dir 抛出 OSError
         return _from_file(place)
     if (place / FILE).is_file():
         return _from_file(place / FILE)
@@ -90,7 +90,7 @@ def _from_file(path: Path) -> Tokenizer:
     data = _json(path)
     try:
         return tokenizer_from_dict(data)
-    except DataError as error:
+    except GptcoreError as error:
         raise DataError(f"{path}：{error}") from error
 
 
@@ -102,7 +102,7 @@ def _from_pair(folder: Path, vocab: str, merges: str) -> Tokenizer:
     try:
         settings = parse_vocab_and_merges(_json(folder / vocab), text, extra[CONFIG], extra[ADDED])
         return BPETokenizer(**settings)
-    except DataError as error:
+    except GptcoreError as error:
         raise DataError(f"{folder} 里的 {vocab} 与 {merges}：{error}") from error
 
 
