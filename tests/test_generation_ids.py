@@ -266,3 +266,25 @@ def test_scores_that_are_not_numbers() -> None:
         next(stream)
     assert model.training
     assert is_grad_enabled()
+
+
+@pytest.mark.parametrize(
+    ("prompts", "kind", "message"),
+    [
+        (None, DtypeError, "prompts 必须是几条提示的列表，这里是 None"),
+        ([1, 2], DtypeError, r"prompts 必须是几条提示的列表，这里是 \[1, 2\]；.*\[提示\]"),
+        (np.array([1, 2]), DtypeError, "prompts 必须是几条提示的列表"),
+        ([[1], []], DataError, "第 1 条提示：.*不能为空"),
+        ([[1], [99]], DataError, "第 1 条提示：.*99 超出范围"),
+        ("ab", DtypeError, "第 0 条提示：.*文本请用 encode"),
+    ],
+)
+def test_batches_of_the_wrong_kind(prompts: Any, kind: Any, message: str) -> None:
+    with pytest.raises(kind, match=message):
+        GPT(40, 12, 16, 2, 2).generate_batch(prompts, 3)
+
+
+@pytest.mark.parametrize(("method", "prompt"), [("generate", [1]), ("generate_batch", [[1]])])
+def test_unknown_options(method: str, prompt: Any) -> None:
+    with pytest.raises(DtypeError, match=f"{method}：没有 topk 这个选项；.*top_k"):
+        getattr(GPT(40, 12, 16, 2, 2), method)(prompt, 3, topk=3)

@@ -193,3 +193,22 @@ def test_arguments(arguments: Any, kind: Any, message: str) -> None:
     }
     with pytest.raises(kind, match=message):  # 在取第一段文字之前
         generate_text(**given)
+
+
+@pytest.mark.parametrize("name", ["topk", "return_logprobs", "end_of_text", "steps"])
+def test_unknown_options(name: str) -> None:
+    model, tokenizer = GPT(3, 4, 4, 1, 1), CharTokenizer("ab\n")
+    with pytest.raises(DtypeError, match=f"没有 {name} 这个选项；.*temperature、top_k"):
+        generate_text(model, tokenizer, "a", **{name: 1})  # type: ignore[arg-type]
+
+
+def test_ids_without_text_are_silent() -> None:
+    """词表里有空着的编号，或者模型的词表补齐过：不中断，也不显示。"""
+    holes = BPETokenizer([], {END_OF_TEXT: 300})
+    a, b = holes.encode("ab")
+    assert list(generate_text(Scripted(holes, [a, 280, b]), holes, "x")) == ["a", "b"]
+    padded = BPETokenizer([], {END_OF_TEXT: 319})
+    model = Scripted(padded, [a, 319, b])
+    assert list(generate_text(model, holes, "x")) == ["a", "b"]
+    with pytest.raises(ArgumentError, match="分词器有 320 个词元，模型有 301 个"):
+        generate_text(Scripted(holes, []), padded, "x")

@@ -6,7 +6,7 @@ from typing import Any, cast
 import numpy as np
 
 from gptcore.data.tokenizers import check_range, integer_ids
-from gptcore.errors import ArgumentError, DataError, GptcoreError
+from gptcore.errors import ArgumentError, DataError, DtypeError, GptcoreError
 from gptcore.kernels.convert import brief
 from gptcore.random import resolve_rng
 
@@ -36,6 +36,22 @@ def prompt_ids(prompt: Any, vocab_size: int | None = None) -> list[int]:
     if vocab_size is not None:
         check_range("generate", ids, vocab_size)
     return ids.tolist()
+
+
+def prompt_rows(prompts: Any, vocab_size: int) -> list[list[int]]:
+    """几条提示的编号；错误说出是第几条。"""
+    given = list(cast("Iterable[Any]", prompts)) if isinstance(prompts, Iterable) else None
+    if given is None or (given and all(isinstance(i, int | np.integer) for i in given)):
+        raise DtypeError(
+            f"generate_batch：prompts 必须是几条提示的列表，这里是 {brief(prompts)}；只有一条时请写 [提示]"
+        )
+    rows: list[list[int]] = []
+    for i, prompt in enumerate(given):
+        try:
+            rows.append(prompt_ids(prompt, vocab_size))
+        except GptcoreError as error:
+            raise type(error)(f"第 {i} 条提示：{error}") from error
+    return rows
 
 
 def stop_ids(end_of_text: Any, vocab_size: int) -> frozenset[int]:

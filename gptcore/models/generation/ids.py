@@ -13,12 +13,13 @@ from gptcore.layers.checks import require_flag
 from gptcore.models.generation.checks import (
     Generators,
     prompt_ids,
+    prompt_rows,
     require_count,
     require_prompt,
     row_generators,
     stop_ids,
 )
-from gptcore.models.generation.sampling import Sampler, log_probability
+from gptcore.models.generation.sampling import Sampler, log_probability, make_sampler
 from gptcore.models.generation.scoring import Quiet, make_scorer
 from gptcore.random import resolve_rng
 
@@ -158,7 +159,7 @@ def generate(
         [prompt_ids(prompt, model.vocab_size)],
         max_tokens,
         model.context_size,
-        Sampler(**options),
+        make_sampler("generate", options),
         [resolve_rng("generate", rng)],
         use_cache=require_flag("generate", "use_cache", use_cache),
         logprobs=require_flag("generate", "return_logprobs", return_logprobs),
@@ -179,14 +180,14 @@ def generate_batch(
 ) -> list[list[Any]]:
     """`GPT.generate_batch` 的实现。"""
     require_count("generate_batch", "max_tokens", max_tokens)
-    texts = [prompt_ids(prompt, model.vocab_size) for prompt in prompts]
+    texts = prompt_rows(prompts, model.vocab_size)
     stops = stop_ids(end_of_text, model.vocab_size)
     run = Run(
         model,
         texts,
         max_tokens,
         model.context_size,
-        Sampler(**options),
+        make_sampler("generate_batch", options),
         row_generators(rng, len(texts)),
         use_cache=require_flag("generate_batch", "use_cache", use_cache),
         logprobs=require_flag("generate_batch", "return_logprobs", return_logprobs),

@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -196,6 +196,21 @@ class Sampler:
             ids, z = kept if ids is None else ids[kept], z[kept]
         p = softmax_forward(z)
         return ids, p, 2 * doubt * float(p.max())
+
+
+def make_sampler(operation: str, options: Mapping[str, Any]) -> Sampler:
+    """由 `generate` 等的选项建立；写错的名字在这里说清楚。
+
+    Raises:
+        ArgumentError: 选项的值不合要求。
+        DtypeError: 没有这个选项。
+    """
+    for name in options:
+        if name not in _RULES:
+            raise DtypeError(
+                f"{operation}：没有 {name} 这个选项；怎样选下一个词元，可以写 {'、'.join(_RULES)}"
+            )
+    return Sampler(**options)
 
 
 def _spread(slack: float, p: Array) -> float:

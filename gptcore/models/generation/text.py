@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import numpy as np
 
-from gptcore.data.tokenizers import END_OF_TEXT, Tokenizer
+from gptcore.data.tokenizers import END_OF_TEXT, ByteLevelTokenizer, Tokenizer
 from gptcore.errors import ArgumentError, DataError, DtypeError
 from gptcore.kernels.convert import brief
 from gptcore.models.generation.ids import SamplingOptions
+from gptcore.models.generation.sampling import make_sampler
 
 if TYPE_CHECKING:
     from gptcore.models.inference import GPTInference
@@ -34,7 +35,8 @@ def generate_text(
 
     Args:
         model: 模型。
-        tokenizer: 训练它用的分词器。
+        tokenizer: 训练它用的分词器；字节级的词表可以比模型的小（有人把模型的补齐到 64 的倍数），
+            没有文字的编号不显示。
         prompt: 提示；分词器有文本结束词元 `<|endoftext|>` 时可以为空，从它开始写。
         max_tokens: 最多生成多少个词元。
         stop: 停止字符串，一个或几个；只在新写的文字里找，最先写完整的那个算数。
@@ -47,9 +49,9 @@ def generate_text(
         新写的文字，一次一段，不为空；不含提示。
 
     Raises:
-        ArgumentError: 选项不合要求，停止字符串为空，或分词器与模型的词表大小不同。
+        ArgumentError: 选项不合要求，停止字符串为空，或分词器与模型的词表大小对不上。
         DataError: 提示为空，或有词表以外的字符。
-        DtypeError: 提示不是字符串，或分词器不是分词器。
+        DtypeError: 提示不是字符串，分词器不是分词器，或者没有这个选项。
 
     Examples:
         >>> print("".join(generate_text(model, tokenizer, "小猫在", 50, stop="。", top_k=20)))
@@ -60,6 +62,7 @@ def generate_text(
     """
     _require(model, tokenizer, prompt)
     stops = _stop_strings(stop)
+    make_sampler("generate_text", options)
     end = tokenizer.special_tokens.get(END_OF_TEXT)
     ids = tokenizer.encode(prompt) or ([] if end is None else [end])
     if not ids:
@@ -128,7 +131,11 @@ def _overlap(text: str, stop: str) -> int:
 def _pieces(tokens: Iterator[int], tokenizer: Tokenizer, stops: StopStrings) -> Iterator[str]:
     decoder = tokenizer.incremental_decoder()
     for token in tokens:
-        if piece := stops.push(decoder.push(token)):
+        try:
+            text = decoder.push(token)
+        except DataError:  # 词表里空着的编号，或者模型补齐出来的：没有文字
+            continue
+        if piece := stops.push(text):
             yield piece
         if stops.stopped:
             return
@@ -146,7 +153,8 @@ def _require(model: Any, tokenizer: Any, prompt: Any) -> None:
         raise DtypeError(
             f"generate_text：提示必须是字符串，这里是 {brief(prompt)}；已经是编号时请用 model.generate"
         )
-    if tokenizer.vocab_size != model.vocab_size:
+    padded = isinstance(tokenizer, ByteLevelTokenizer) and tokenizer.vocab_size < model.vocab_size
+    if tokenizer.vocab_size != model.vocab_size and not padded:
         raise ArgumentError(
             f"generate_text：分词器有 {tokenizer.vocab_size} 个词元，模型有 {model.vocab_size} 个；"
             "请给出训练时用的分词器"
