@@ -232,7 +232,8 @@ class GPTInference(Layer):
             max_tokens: 最多生成多少个。
             end_of_text: 遇到这个（或这些）编号就停下，它自己不给出。
             rng: 随机数生成器。
-            use_cache: 是否使用缓存；只影响快慢。
+            use_cache: 是否使用缓存；只影响快慢。缓存由当时的参数算出：写到一半改了参数（例如又训练了一步），
+                请重新调用，或写 `use_cache=False`。
             return_logprobs: 是否连同对数概率一起给出，见
                 [`GeneratedToken`][gptcore.models.generation.ids.GeneratedToken]。
             **options: 怎样选下一个词元：`temperature`、`top_k`、`top_p`、`min_p`、`repetition_penalty`，
