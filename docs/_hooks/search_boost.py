@@ -1,8 +1,8 @@
-"""MkDocs 钩子：搜索时教程的章与接口页排在示例和其他页面前面"""
+"""MkDocs 钩子：搜索时教程的章、指南与接口页排在示例和其他页面前面"""
 
 from typing import Any
 
-BOOST = {"book/chapter": 3, "api/": 2}
+BOOST = {"book/chapter": 3, "guides/": 3, "api/": 2}
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
