@@ -80,7 +80,7 @@ class Disk:
         """第一次保存就写不下：什么也没有留下。"""
         fill(self.filler, 3)
         assert self.go_on(FIRST)
-        assert not self.folder.exists()
+        assert self.names() == []
         assert free_pages(self.disk) == 3
         self.filler.unlink()
 
