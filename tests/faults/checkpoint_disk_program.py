@@ -53,7 +53,7 @@ class Disk:
     def go_on(self, steps: int, *more: Any, metrics: bool = False) -> str:
         """接着训练到第 `steps` 步；磁盘满了就返回错误的消息。"""
         trainer = gpt_trainer(self.dataset, seed=8)
-        if self.folder.exists():
+        if any(self.folder.glob("step-*")):
             trainer.resume(self.folder)
         else:
             trainer = gpt_trainer(self.dataset)
