@@ -81,7 +81,7 @@ def test_a_missing_optional_package_says_how_to_get_it(monkeypatch: pytest.Monke
     monkeypatch.setattr(environment, "installed_version", lambda name: None)
     result = environment.optional_packages()
     assert result.status is Status.OK
-    assert "pip install matplotlib" in result.value
+    assert "pip install 'gptcore[plot]'" in result.value
 
 
 # 核数与容器的配额

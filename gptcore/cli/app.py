@@ -275,7 +275,7 @@ def import_(
 @app.command(
     cls=Command,
     help="诊断：检查这台机器上的 gptcore 是否正常。\n\n"
-    "版本、BLAS、编码与文件、梯度、训练与速度，十秒左右；有要处理的，写出办法，退出码是 1。",
+    "版本、BLAS、编码与文件、梯度、训练与速度，几秒钟；有要处理的，写出办法，退出码是 1。",
 )
 def doctor() -> None:
     """命令 `doctor`"""

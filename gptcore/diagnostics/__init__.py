@@ -63,7 +63,7 @@ SECTIONS: dict[str, tuple[Callable[[], CheckResult], ...]] = {
 
 
 def run_checks() -> Iterator[tuple[str, CheckResult]]:
-    """依次运行全部检查，十秒左右。
+    """依次运行全部检查，几秒钟。
 
     Yields:
         节名与结果。

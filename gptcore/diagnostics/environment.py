@@ -16,7 +16,7 @@ from gptcore.version import __version__
 
 REQUIRED = ("safetensors", "threadpoolctl", "pooch", "typer", "rich")
 """NumPy 以外必需的库；名字也是导入时的名字"""
-OPTIONAL = {"matplotlib": "画图用，安装：pip install matplotlib"}
+OPTIONAL = {"matplotlib": "画图用，安装：pip install 'gptcore[plot]'"}
 
 
 @check("gptcore")
