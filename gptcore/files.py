@@ -177,14 +177,14 @@ def _require_regular(mode: int) -> None:
 
 
 @contextlib.contextmanager
-def locked_folder(folder: Path, seconds: float = LOCK_SECONDS) -> Generator[bool]:
+def locked_folder(folder: Path, seconds: float | None = None) -> Generator[bool]:
     """同一时刻只让一个进程（或线程）写这个文件夹；进程结束，锁也就没有了。
 
     有的网络文件系统不支持锁，这时不锁，照样继续。
 
     Args:
         folder: 文件夹，已经存在。
-        seconds: 最多等多久。
+        seconds: 最多等多久；不给时是 `LOCK_SECONDS`。
 
     Yields:
         是否锁住了。
@@ -194,7 +194,9 @@ def locked_folder(folder: Path, seconds: float = LOCK_SECONDS) -> Generator[bool
     """
     descriptor = _open_lock(folder)
     try:
-        yield descriptor is not None and _wait(descriptor, seconds)
+        yield descriptor is not None and _wait(
+            descriptor, LOCK_SECONDS if seconds is None else seconds
+        )
     finally:
         if descriptor is not None:
             os.close(descriptor)

@@ -47,7 +47,9 @@ def run(program: str, folder: Path) -> str:
 def test_the_python_program_trains_and_generates(tmp_path: Path) -> None:
     program, _ = fences("python")
     output = run(program, tmp_path)
-    losses = [float(loss) for loss in re.findall(r"^\d+ (\d+\.\d+)", output, re.MULTILINE)]
+    losses = [
+        float(loss) for loss in re.findall(r"^第 \d+ 步，损失 (\d+\.\d+)$", output, re.MULTILINE)
+    ]
     assert len(losses) > 1
     assert losses[-1] < 0.7 * losses[0]
 
