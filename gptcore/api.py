@@ -15,9 +15,11 @@ from gptcore.data import (
     write_tokens,
 )
 from gptcore.diagnostics.gradients import GradientReport, check_gradients
+from gptcore.distributed import DataParallel
 from gptcore.errors import (
     ArgumentError,
     DataError,
+    DistributedError,
     DtypeError,
     GptcoreError,
     GraphError,
@@ -96,7 +98,9 @@ __all__ = [
     "Composite",
     "ConstantScheduler",
     "DataError",
+    "DataParallel",
     "Dataset",
+    "DistributedError",
     "Dropout",
     "DtypeError",
     "EarlyStopping",

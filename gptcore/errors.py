@@ -39,6 +39,10 @@ class NonFiniteError(GptcoreError, ArithmeticError):
     """训练时损失、梯度或参数里出现 NaN 或无穷；消息说明第几步、最早出现在哪里、学习率与办法。"""
 
 
+class DistributedError(GptcoreError, RuntimeError):
+    """几个进程的训练出了问题：MPI 没有装好，各个进程不一致，或者别的进程出了错。"""
+
+
 _REASONS = {
     "ENOENT": "文件不存在",
     "EISDIR": "它是文件夹",

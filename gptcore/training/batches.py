@@ -10,7 +10,9 @@ from gptcore.kernels.convert import brief
 from gptcore.random import resolve_rng
 from gptcore.tensor import Tensor
 from gptcore.training.orders import shuffled_order
+from gptcore.training.sharing import share
 from gptcore.training.state import RunState
+from gptcore.training.strategy import SINGLE, SingleProcess
 
 
 class Batches:
@@ -25,10 +27,21 @@ class Batches:
         shuffle: 是否打乱。
         rng: 打乱用的生成器；不给时用默认的。
         state: 训练的状态，取批时会更新。
+        parts: 数据集的几批合成训练的一批；几个进程时，是开始训练时的进程数。
+        strategy: 自己是几个进程里的第几个。
+
+    几个进程走同样的次序，各取自己的一段，见 `sharing`。位置、批数都按合成的一批来数，
+    与一个进程、批有 `parts` 倍大时相同：凑不满的尾巴丢弃。
     """
 
     def __init__(
-        self, dataset: Dataset, shuffle: bool, rng: np.random.Generator | None, state: RunState
+        self,
+        dataset: Dataset,
+        shuffle: bool,
+        rng: np.random.Generator | None,
+        state: RunState,
+        parts: int = 1,
+        strategy: SingleProcess = SINGLE,
     ) -> None:
         if shuffle and not hasattr(dataset, "take"):
             raise DtypeError(
@@ -36,10 +49,14 @@ class Batches:
                 "请继承 Dataset，或者不打乱"
             )
         self.dataset, self.shuffle, self.rng, self.state = dataset, shuffle, rng, state
+        self.parts, self.strategy = parts, strategy
         dataset.train()
-        self.count = len(dataset)
+        self.count = len(dataset) // parts
         if not self.count:
-            raise DataError("训练：数据集的批数是 0；请检查它的 __len__")
+            enough = f"，不够 {parts} 个进程各取一批；请减小 batch_size" if len(dataset) else ""
+            raise DataError(
+                f"训练：数据集的批数是 {len(dataset)}{enough or '；请检查它的 __len__'}"
+            )
         if state.position >= self.count or (
             shuffle and state.position and state.order_seed is None
         ):
@@ -50,30 +67,49 @@ class Batches:
         self._order: tuple[int, Any] | None = None
 
     def take(self, limit: int) -> list[tuple[Tensor, Tensor]]:
-        """接下来的至多 `limit` 批，不跨过一轮的末尾。"""
+        """接下来的至多 `limit` 批里自己的那一份，不跨过一轮的末尾。"""
         state = self.state
         self.dataset.train()  # 两步之间，使用者也许切换到了测试集
         if state.position == 0 and self.shuffle:
             rng = resolve_rng("shuffle", self.rng)
-            state.order_seed = int(rng.integers(2**63))
+            state.order_seed = self.strategy.agree(int(rng.integers(2**63)))
         elif not self.shuffle:
             state.order_seed = None
         numbers = range(state.position, min(state.position + limit, self.count))
-        group = [self._batch(i) for i in numbers]
+        group = self._own(numbers.start * self.parts, numbers.stop * self.parts)
         state.position = numbers.stop
         if state.position >= self.count:
             state.epoch, state.position = state.epoch + 1, 0
         return group
 
+    def _own(self, start: int, stop: int) -> list[tuple[Tensor, Tensor]]:
+        """数据集的第 `start` 到 `stop` 批里，分给自己的那一份。
+
+        能整除时各取几整批；否则按样本来分，仍然分成不超过 `batch_size` 的几批，内存不会变多。
+        """
+        rank, size = self.strategy.rank, self.strategy.size
+        if (stop - start) % size == 0 or not hasattr(self.dataset, "take"):
+            return [self._batch(i) for i in share(start, stop, rank, size)]
+        width = self.dataset.batch_size
+        rows = share(start * width, stop * width, rank, size)
+        pieces = [rows[i : i + width] for i in range(0, len(rows), width)]
+        return [self._rows(piece.start, piece.stop) for piece in pieces]
+
     def _batch(self, i: int) -> tuple[Tensor, Tensor]:
+        if self.state.order_seed is None:
+            return self.dataset[i]
+        width = self.dataset.batch_size
+        return self._rows(i * width, (i + 1) * width)
+
+    def _rows(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """这一轮的次序里，第 `start` 到 `stop` 个样本。"""
         seed = self.state.order_seed
         if seed is None:
-            return self.dataset[i]
+            return self.dataset.take(np.arange(start, stop))
         if self._order is None or self._order[0] != seed:
             x, _ = self.dataset.train_data
             self._order = seed, shuffled_order(seed, len(x))
-        size = self.dataset.batch_size
-        return self.dataset.take(self._order[1][i * size : (i + 1) * size])
+        return self.dataset.take(self._order[1][start:stop])
 
 
 def updates_per_epoch(batches: int, accumulation_steps: int) -> int:

@@ -5,7 +5,7 @@
 - `model.safetensors`、`config.json`、`tokenizer.json`：与 [`save_model`][gptcore.models.storage.save_model] 相同，
   所以检查点也是模型文件夹，可以直接 `load_model`；
 - `training_state.safetensors`：优化器的矩；
-- `training_state.json`：步数、轮数、数据取到哪里、各个随机数生成器的状态、评估的历史、
+- `training_state.json`：步数、轮数、数据取到哪里、各个随机数生成器的状态（几个进程时是每个进程的）、评估的历史、
   设置与环境；
 - `manifest.json`：以上各文件的 SHA-256。它出现的那一刻检查点才算存在，对不上的绝不读入。
 
@@ -18,11 +18,10 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from gptcore.data import Tokenizer
 from gptcore.errors import ArgumentError, DataError, GptcoreError, NonFiniteError
@@ -30,12 +29,7 @@ from gptcore.models import GPT
 from gptcore.models.generation import require_count
 from gptcore.models.storage import CONFIG, TOKENIZER, WEIGHTS
 from gptcore.optim.state import require_state
-from gptcore.random import (
-    default_generator_state,
-    generator_state,
-    set_default_generator_state,
-    set_generator_state,
-)
+from gptcore.random import default_generator_state, set_default_generator_state
 from gptcore.serialization import (
     MANIFEST,
     dump_arrays,
@@ -48,10 +42,12 @@ from gptcore.serialization import (
 )
 from gptcore.serialization.single import as_path, unreadable, unwritable
 from gptcore.training.callbacks import Callback
-from gptcore.training.environment import environment
+from gptcore.training.environment import changes
 from gptcore.training.evaluation import Evaluation
+from gptcore.training.generators import States, capture, named_generators, restore
 from gptcore.training.interrupts import Interrupts
 from gptcore.training.matching import (
+    parse_processes,
     parse_state,
     report_changes,
     require_accumulation,
@@ -69,6 +65,25 @@ STATE, MOMENTS = "training_state.json", "training_state.safetensors"
 BEST = "best"
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """读入的检查点里，参数与优化器之外的状态。
+
+    Attributes:
+        path: 检查点。
+        run: 训练的状态。
+        data: 数据的指纹。
+        parts: 数据集的几批合成训练的一批，即开始训练时的进程数。
+        generators: 保存时每个进程的各个生成器的状态。
+    """
+
+    path: Path
+    run: RunState
+    data: Any
+    parts: int
+    generators: list[States]
+
+
 def save_checkpoint(trainer: Trainer, folder: Path) -> Path:
     """把训练器此刻的状态存成检查点。
 
@@ -83,6 +98,7 @@ def save_checkpoint(trainer: Trainer, folder: Path) -> Path:
         NonFiniteError: 参数里有 NaN 或无穷；这样的状态不保存。
         DataError: 写不进去；已有的检查点不受影响。
     """
+    others = trainer.strategy.other_states(trainer)
     if found := nonfinite_parameter(trainer.model):
         raise NonFiniteError(f"save_checkpoint：第 {trainer.state.step} 步之后{found}，没有保存")
     state = {
@@ -90,12 +106,11 @@ def save_checkpoint(trainer: Trainer, folder: Path) -> Path:
         "data": trainer.data_record,
         "accumulation_steps": trainer.accumulation_steps,
         "settings": _settings(trainer),
-        "generators": {
-            "default": default_generator_state(),
-            **{name: generator_state(rng) for name, rng in _generators(trainer)},
-        },
-        "environment": environment(),
+        "generators": capture(trainer),
+        "environment": trainer.strategy.environment(),
     }
+    if others or trainer.parts > 1:
+        state["processes"] = {"parts": trainer.parts, "others": others}
     files = _model_files(trainer)
     files[MOMENTS] = dump_arrays(trainer.optimizer.state_dict())
     files[STATE] = dump_json(state)
@@ -103,8 +118,8 @@ def save_checkpoint(trainer: Trainer, folder: Path) -> Path:
     return folder
 
 
-def load_checkpoint(trainer: Trainer, folder: Path) -> RunState:
-    """把检查点读进训练器：参数、优化器、各个生成器；返回它的训练状态。
+def load_checkpoint(trainer: Trainer, folder: Path) -> Loaded:
+    """把检查点读进训练器：参数、优化器、各个生成器；返回其余的状态。
 
     先全部检查，再写入：被拒绝的检查点不改动训练器与任何生成器。
 
@@ -123,20 +138,23 @@ def load_checkpoint(trainer: Trainer, folder: Path) -> RunState:
         run = RunState.from_dict(state["run"])
         weights = parse_arrays(files[WEIGHTS], folder / WEIGHTS)
         moments = parse_arrays(files[MOMENTS], folder / MOMENTS)
-        generators = dict(_generators(trainer))
+        generators = dict(named_generators(trainer))
         require_accumulation(state["accumulation_steps"], trainer.accumulation_steps)
         if CONFIG in files:
             require_config(parse_json(files[CONFIG], folder / CONFIG), trainer.model)
         require_weights(weights, trainer.model)
         require_state("resume", moments, trainer.optimizer.state_arrays())
-        require_generators(state["generators"], generators)
-        report_changes(folder, state["environment"], state["settings"], _settings(trainer))
-        _restore(trainer, weights, moments, generators, state["generators"])
+        parts, others = parse_processes(state.get("processes"))
+        for saved in (state["generators"], *others):
+            require_generators(saved, generators)
+        now = trainer.strategy.environment()
+        changed = changes(state["environment"], now)
+        report_changes(folder, changed, state["settings"], _settings(trainer))
+        _restore(trainer, weights, moments, state["generators"])
     except GptcoreError as error:
         error.add_note(f"检查点 {folder}")
         raise
-    trainer.saved_data = trainer.data_record = state["data"]
-    return run
+    return Loaded(folder, run, state["data"], parts, [state["generators"], *others])
 
 
 def _listed(folder: Path) -> list[str]:
@@ -147,11 +165,7 @@ def _listed(folder: Path) -> list[str]:
 
 
 def _restore(
-    trainer: Trainer,
-    weights: dict[str, Any],
-    moments: dict[str, Any],
-    generators: dict[str, np.random.Generator],
-    saved: dict[str, Any],
+    trainer: Trainer, weights: dict[str, Any], moments: dict[str, Any], saved: States
 ) -> None:
     """写入；默认生成器的状态在写入时检查，所以最先写，后面万一出错就换回去。"""
     before = default_generator_state()
@@ -159,8 +173,7 @@ def _restore(
     try:
         trainer.model.load_state_dict(weights)
         trainer.optimizer.load_state_dict(moments)
-        for name, rng in generators.items():
-            set_generator_state(rng, saved[name])
+        restore(trainer, saved)
     except BaseException:
         set_default_generator_state(before)
         raise
@@ -237,6 +250,14 @@ class Checkpoints(Callback):
         if trainer.state.step not in (0, self._saved):
             self.save(trainer)
         self._raise_again()
+
+    def interrupt(self, number: int) -> None:
+        """当作收到了一个信号：做完手里的一步，保存，再中断；几个进程时，别的进程收到的由它转告。
+
+        Args:
+            number: 信号的编号。
+        """
+        self._interrupts.receive(number)
 
     def close(self, trainer: Trainer) -> None:
         """恢复原来处理信号的办法。"""
@@ -339,15 +360,3 @@ def _settings(trainer: Trainer) -> dict[str, Any]:
     free = {name for name, _ in model.named_parameters()}
     frozen = [name for name in model.state_dict() if name not in free]
     return {"max_norm": trainer.max_norm, "frozen": frozen, **trainer.optimizer.settings}
-
-
-def _generators(trainer: Trainer) -> Iterator[tuple[str, np.random.Generator]]:
-    """训练会用到的各个生成器与名字：训练器的与各层的；同一个只列一次。"""
-    owners: list[tuple[str, Any]] = [("trainer", trainer)]
-    owners += [(f"model.{n}" if n else "model", v) for n, v in trainer.model.named_sublayers()]
-    seen: set[int] = set()
-    for prefix, owner in owners:
-        for name, value in cast("dict[str, Any]", vars(owner)).items():
-            if isinstance(value, np.random.Generator) and id(value.bit_generator) not in seen:
-                seen.add(id(value.bit_generator))
-                yield f"{prefix}.{name}", value

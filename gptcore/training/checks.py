@@ -93,6 +93,18 @@ def _require_scheduler(name: str, scheduler: Any) -> None:
         )
 
 
+def require_strategy(owner: str, distributed: Any) -> None:
+    """`distributed` 是 `None`，或者 `DataParallel` 这样的对象。"""
+    needed = ("rank", "size", "guard", "backward", "notify")
+    if distributed is not None and (
+        isinstance(distributed, type) or not all(hasattr(distributed, n) for n in needed)
+    ):
+        raise DtypeError(
+            f"{owner}：distributed 必须是 DataParallel 的对象，这里是{_named(distributed)}；"
+            "请写 distributed=DataParallel()"
+        )
+
+
 def require_parameters(name: str, model: Layer, optimizer: Optimizer) -> None:
     """优化器里至少有一个参数是这个模型的；视图算它原来的张量。"""
     known, updated = (

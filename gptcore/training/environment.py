@@ -30,16 +30,19 @@ NAMES = {
     "blas": "BLAS",
     "blas_kernel": "BLAS 所用的核",
     "threads": "BLAS 的线程数",
+    "processes": "进程数",
 }
+ABSENT = {"processes": 1}
+"""没有写出的项当作什么"""
 
 
 def changes(before: Any, now: dict[str, Any]) -> list[str]:
     """两次的环境有哪些不同，每项一句话。"""
     if not isinstance(before, dict):
         return ["检查点没有记下环境"]
-    old = cast("dict[str, Any]", before)
+    old = ABSENT | cast("dict[str, Any]", before)
     return [
         f"{NAMES.get(key, key)}由 {old.get(key)} 变成 {value}"
-        for key, value in now.items()
+        for key, value in (ABSENT | now).items()
         if old.get(key) != value
     ]

@@ -6,6 +6,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from gptcore.data import Dataset
 from gptcore.errors import DataError
 from gptcore.layers import Layer
@@ -58,13 +61,54 @@ def evaluate(
     Returns:
         平均损失与标签数。
     """
+    return mean_loss(batch_losses(model, loss_fn, dataset, limit))
+
+
+def batch_losses(
+    model: Layer,
+    loss_fn: Loss,
+    dataset: Dataset,
+    limit: int | None = None,
+    rank: int = 0,
+    size: int = 1,
+) -> npt.NDArray[np.float64]:
+    """测试集每一批的损失与标签数；几个进程轮流各算一批，别的进程的那些行是零。
+
+    Args:
+        model: 模型。
+        loss_fn: 损失函数。
+        dataset: 数据集。
+        limit: 至多评估多少个样本。
+        rank: 第几个进程。
+        size: 一共几个进程。
+
+    Returns:
+        形状 (批数, 2)，每一行是损失乘标签数、标签数。
+    """
     batches: Any = getattr(dataset, "evaluation_batches", None)
-    total, count = 0.0, 0
+    rows: list[tuple[float, int]] = []
     with testing(dataset), model.evaluating(), no_grad():
-        for x, y in batches(limit) if batches else dataset:
-            n = loss_fn.count(y)
-            total += float(loss_fn(model(x), y)) * n
-            count += n
+        for i, (x, y) in enumerate(batches(limit) if batches else dataset):
+            if i % size == rank:
+                n = loss_fn.count(y)
+                rows.append((float(loss_fn(model(x), y)) * n, n))
+            else:
+                rows.append((0.0, 0))
+    return np.array(rows, np.float64).reshape(-1, 2)
+
+
+def mean_loss(rows: npt.NDArray[np.float64]) -> tuple[float, int]:
+    """按计入损失的标签数加权平均；依次相加，结果与由几个进程算出无关。
+
+    Args:
+        rows: `batch_losses` 的结果；几个进程时是各个进程的逐项之和。
+
+    Returns:
+        平均损失与标签数。
+    """
+    total, count = 0.0, 0
+    for loss, n in rows.tolist():
+        total, count = total + loss, count + int(n)
     if not count:
         raise DataError("evaluate：测试集里没有计入损失的标签；请检查数据")
     return total / count, count

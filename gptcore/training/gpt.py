@@ -13,6 +13,7 @@ from gptcore.optim import Optimizer
 from gptcore.tensor import Tensor, no_grad
 from gptcore.training.checks import require_dataset
 from gptcore.training.evaluation import testing
+from gptcore.training.strategy import SingleProcess
 from gptcore.training.trainer import Trainer
 
 
@@ -27,6 +28,7 @@ class GPTTrainer(Trainer):
         max_norm: 梯度范数的上限；`None` 表示不裁剪。
         skip_nonfinite: 损失或梯度里有 NaN 或无穷时，至多跳过几步。
         rng: 打乱数据用的生成器。
+        distributed: 在几个进程上训练，见 [`DataParallel`][gptcore.distributed.DataParallel]。
 
     教程：第 15 章 层归一化与 GPT 模型。
     """
@@ -41,6 +43,7 @@ class GPTTrainer(Trainer):
         max_norm: float | None = 1.0,
         skip_nonfinite: int = 0,
         rng: np.random.Generator | None = None,
+        distributed: SingleProcess | None = None,
     ) -> None:
         super().__init__(
             model,
@@ -50,6 +53,7 @@ class GPTTrainer(Trainer):
             max_norm=max_norm,
             skip_nonfinite=skip_nonfinite,
             rng=rng,
+            distributed=distributed,
         )
 
     def test(self, dataset: Dataset) -> tuple[list[Tensor], float]:

@@ -49,6 +49,15 @@ class Interrupts:
             self.release()
             signal.raise_signal(received)
 
+    def receive(self, number: int) -> None:
+        """当作收到了信号；已经收到过时什么也不变。
+
+        Args:
+            number: 信号的编号。
+        """
+        if self.received is None:
+            self._receive(number)
+
     def _receive(self, number: int) -> None:
         self.received = number
         self.release()  # 再来一次就不等了

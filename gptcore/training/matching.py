@@ -13,9 +13,10 @@ from gptcore.kernels.convert import brief
 from gptcore.layers import Layer
 from gptcore.models import GPT
 from gptcore.random import set_generator_state
-from gptcore.training.environment import changes, environment
 
 KEYS = {"run", "data", "accumulation_steps", "settings", "generators", "environment"}
+OPTIONAL = {"processes"}
+"""几个进程的训练才有的"""
 LISTED = 10
 """错误消息里最多列出几处"""
 
@@ -30,7 +31,7 @@ def parse_state(value: Any, name: str) -> dict[str, Any]:
     Raises:
         DataError: 缺少或多出项目，或者类型不对。
     """
-    if not isinstance(value, dict) or set(cast("dict[str, Any]", value)) != KEYS:
+    if not isinstance(value, dict) or set(cast("dict[str, Any]", value)) - OPTIONAL != KEYS:
         raise DataError(f"{name} 里应有 {'、'.join(sorted(KEYS))}；文件可能被改动过")
     state = cast("dict[str, Any]", value)
     if not isinstance(state["generators"], dict):
@@ -38,6 +39,24 @@ def parse_state(value: Any, name: str) -> dict[str, Any]:
     if not isinstance(state["data"], dict | None):
         raise DataError(f"{name} 里的 data 不是字典；文件可能被改动过")
     return state
+
+
+def parse_processes(value: Any) -> tuple[int, list[Any]]:
+    """几批合成训练的一批，与第 0 个之外各个进程的生成器；一个进程的训练没有记，是 1 与空的。
+
+    Args:
+        value: 训练状态里的 `processes`。
+
+    Raises:
+        DataError: 不合要求。
+    """
+    if value is None:
+        return 1, []
+    given = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    parts, others = given.get("parts"), given.get("others")
+    if type(parts) is not int or not 0 < parts < 2**31 or not isinstance(others, list):
+        raise DataError("训练状态里的 processes 不合要求；文件可能被改动过")
+    return parts, cast("list[Any]", others)
 
 
 def require_accumulation(saved: Any, now: int) -> None:
@@ -88,11 +107,12 @@ def require_weights(weights: Mapping[str, Array], model: Layer) -> None:
         )
 
 
-def require_generators(
-    saved: dict[str, Any], generators: Mapping[str, np.random.Generator]
-) -> None:
+def require_generators(saved: Any, generators: Mapping[str, np.random.Generator]) -> None:
     """生成器的名字与种类都与训练器的相同，状态可以读回；默认的那一个留到写入时检查。"""
     names = ["default", *generators]
+    if not isinstance(saved, dict):
+        raise DataError("训练状态里的生成器不是字典；文件可能被改动过")
+    saved = cast("dict[str, Any]", saved)
     if set(saved) != set(names):
         raise ArgumentError(
             f"resume：检查点里的随机数生成器是 {'、'.join(saved)[:200]}，"
@@ -104,10 +124,10 @@ def require_generators(
 
 
 def report_changes(
-    folder: Path, environment_before: Any, settings_before: Any, settings: dict[str, Any]
+    folder: Path, different: list[str], settings_before: Any, settings: dict[str, Any]
 ) -> None:
     """环境或优化器的设置变了就警告：可以接着训练，但与不中断的那一次不再相同。"""
-    different = changes(environment_before, environment())
+    different = list(different)
     before = cast("dict[str, Any]", settings_before if isinstance(settings_before, dict) else {})
     different += [
         f"{key} 由 {brief(before.get(key))} 变成 {value}"
@@ -118,5 +138,5 @@ def report_changes(
         warnings.warn(
             f"从 {folder} 接着训练：{'；'.join(different)}。训练可以继续，"
             "但结果不再与不中断的那一次逐位相同",
-            stacklevel=5,
+            stacklevel=6,
         )

@@ -9,13 +9,12 @@ import os
 import time
 from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gptcore.errors import DataError, system_reason
 from gptcore.models.generation import require_count
 from gptcore.serialization.single import as_path
 from gptcore.training.callbacks import Callback
-from gptcore.training.environment import environment
 
 if TYPE_CHECKING:
     from gptcore.training.evaluation import Evaluation
@@ -60,7 +59,7 @@ class MetricsFile(Callback):
             raise self._failed(error) from error
         self._start = time.perf_counter()
         self._fresh = step == 0
-        self._opening = json.dumps({"run": environment(), "step": step}, ensure_ascii=False) + "\n"
+        self._opening = _line({"run": trainer.strategy.environment(), "step": step})
 
     def on_step(self, trainer: Trainer, report: StepReport) -> None:
         """记一步。"""
@@ -106,6 +105,10 @@ class MetricsFile(Callback):
         known = isinstance(error, OSError)
         reason = system_reason(error) if known else "路径里有不能用的字符"
         return DataError(f"MetricsFile：不能写入 {self.path}：{reason}；请检查路径、权限与磁盘空间")
+
+
+def _line(value: dict[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False) + "\n"
 
 
 def _number(value: float) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import sys
-import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gptcore.data import Dataset, WindowDataset
-from gptcore.errors import ArgumentError, DataError, NonFiniteError, ShapeError
+from gptcore.errors import ArgumentError, NonFiniteError, ShapeError
 from gptcore.layers import Layer
 from gptcore.losses import Loss
 from gptcore.models.generation import require_count, require_prompt, sample
@@ -22,11 +21,8 @@ from gptcore.optim import Optimizer
 from gptcore.random import resolve_rng
 from gptcore.serialization.single import as_path
 from gptcore.tensor import Tensor, no_grad
-from gptcore.threads import model_threads
-from gptcore.training.accumulation import backward
 from gptcore.training.batches import Batches, data_record, require_same_data, updates_per_epoch
 from gptcore.training.callbacks import Callback, close_all
-from gptcore.training.checkpoints import load_checkpoint, newest_first, save_checkpoint
 from gptcore.training.checks import (
     require_arguments,
     require_current,
@@ -34,11 +30,13 @@ from gptcore.training.checks import (
     require_max_norm,
     require_objects,
     require_parameters,
+    require_strategy,
 )
-from gptcore.training.evaluation import Evaluation, evaluate, testing
-from gptcore.training.nonfinite import first_nonfinite, nonfinite_error, nonfinite_parameter
+from gptcore.training.evaluation import Evaluation, testing
+from gptcore.training.nonfinite import nonfinite_error, nonfinite_parameter
 from gptcore.training.state import RunState, Scheduler, StepReport
 from gptcore.training.steps import Steps
+from gptcore.training.strategy import SINGLE, SingleProcess
 
 NO_CLIPPING = sys.float_info.max
 
@@ -65,6 +63,7 @@ class Trainer:
         max_norm: 梯度范数的上限，超过时按比例裁剪；`None` 表示不裁剪。
         skip_nonfinite: 损失或梯度里有 NaN 或无穷时，至多跳过几步；默认一步也不跳过，立即报错。
         rng: 打乱数据用的生成器；不给时用默认的。
+        distributed: 在几个进程上训练，见 [`DataParallel`][gptcore.distributed.DataParallel]；不给时就是这一个进程。
 
     Attributes:
         state: 训练的状态：做完多少步、取到哪一批、评估的历史。
@@ -72,6 +71,9 @@ class Trainer:
         checkpoint: 最近保存或读入的检查点；没有时是 `None`。
         stop_reason: 为什么提前停止；没有提前停止时是 `None`。
         total_steps: 这次训练的总步数；还没有开始时是 `None`。
+        callbacks: 这次训练的各个回调，按调用的次序；几个进程时，只有第 0 个进程上有。
+        resuming: 下一次训练是不是接着读入的检查点。
+        parts: 数据集的几批合成训练的一批：开始训练时有几个进程，就是几。
 
     Examples:
         >>> trainer = Trainer(model, MSELoss(), SGDOptimizer(model.parameters, lr=0.01))
@@ -91,6 +93,7 @@ class Trainer:
         max_norm: float | None = None,
         skip_nonfinite: int = 0,
         rng: np.random.Generator | None = None,
+        distributed: SingleProcess | None = None,
     ) -> None:
         name = type(self).__name__
         require_objects(name, model=model, loss_fn=loss_fn, optimizer=optimizer)
@@ -99,6 +102,7 @@ class Trainer:
         require_count(name, "skip_nonfinite", skip_nonfinite)
         require_max_norm(name, max_norm)
         resolve_rng(name, rng)
+        require_strategy(name, distributed)
         self.model = model
         self.loss_fn = loss_fn
         self.optimizer = optimizer
@@ -111,10 +115,11 @@ class Trainer:
         self.checkpoint: Path | None = None
         self.saved_data: Any = None
         self.data_record: dict[str, Any] | None = None
-        self._resuming = False
+        self.resuming, self.parts = False, 1
         self.stop_reason: str | None = None
         self.total_steps: int | None = None
-        self._callbacks: list[Callback] = []
+        self.callbacks: list[Callback] = []
+        self.strategy = SINGLE if distributed is None else distributed
 
     # ---------------------------------------------------------------- 训练
 
@@ -183,7 +188,8 @@ class Trainer:
             raise ArgumentError("train：epochs 必须是正整数，这里是 0；请写例如 epochs=10")
         ordered = require_arguments("train", dataset, scheduler, callbacks)
         dataset.train()
-        count = epochs * updates_per_epoch(len(dataset), self.accumulation_steps)
+        batches = len(dataset) // (self.parts if self.resuming else self.strategy.size)
+        count = epochs * updates_per_epoch(batches, self.accumulation_steps)
         with self._threads():
             for _ in self._loop(dataset, count, scheduler, shuffle, ordered, nullcontext):
                 pass
@@ -206,43 +212,50 @@ class Trainer:
         callbacks: list[Callback],
         threads: Callable[[], Any],
     ) -> Generator[StepReport, None, None]:
-        batches = self._begin(dataset, shuffle)
-        state, self.total_steps, self._callbacks = self.state, count, callbacks
-        try:
-            for callback in callbacks:
-                callback.on_start(self)
-                require_current(self.state, state)
-            self._resuming = False  # 在这之前出错，可以改正了再来
-            while state.step < count and self.stop_reason is None:
-                self.model.train()
-                if scheduler is not None:
-                    self.optimizer.lr = scheduler.step(state.step)
-                epoch, group = state.epoch, batches.take(self.accumulation_steps)
-                with threads():  # 不跨越 yield：使用者的代码不受影响
-                    report = self._step(group)
-                state.step += 1
-                state.record_loss(report, epoch_done=state.epoch > epoch)
-                if state.step == count and (found := nonfinite_parameter(self.model)):
-                    raise self._nonfinite(f"最后一步之后{found}", report)
-                for callback in callbacks:
-                    callback.on_step(self, report)
+        strategy = self.strategy
+        with strategy.guard():
+            batches, fresh = self._begin(dataset, shuffle), not self.resuming
+            callbacks = strategy.own(callbacks)
+            state, self.total_steps, self.callbacks = self.state, count, callbacks
+            try:
+                strategy.start(self, fresh)
+                strategy.notify(self, "on_start")
+                self.resuming = False  # 在这之前出错，可以改正了再来
+                while state.step < count and not strategy.stopping(self):
+                    report = self._advance(batches, scheduler, threads)
+                    if state.step == count and (found := nonfinite_parameter(self.model)):
+                        raise self._nonfinite(f"最后一步之后{found}", report)
+                    strategy.notify(self, "on_step", report)
+                    yield report
                     require_current(self.state, state)
-                yield report
-                require_current(self.state, state)
-            for callback in callbacks:
-                callback.on_end(self)
-                require_current(self.state, state)
-        finally:
-            close_all(self, callbacks)
+                strategy.finish(self)
+                strategy.notify(self, "on_end")
+            finally:
+                close_all(self, callbacks)
+
+    def _advance(
+        self, batches: Batches, scheduler: Scheduler | None, threads: Callable[[], Any]
+    ) -> StepReport:
+        """取几批，训练一步，记下它的损失。"""
+        state = self.state
+        self.model.train()
+        if scheduler is not None:
+            self.optimizer.lr = scheduler.step(state.step)
+        epoch, group = state.epoch, batches.take(self.accumulation_steps)
+        with threads():  # 不跨越 yield：使用者的代码不受影响
+            report = self._step(group)
+        state.step += 1
+        state.record_loss(report, epoch_done=state.epoch > epoch)
+        return report
 
     def _begin(self, dataset: Dataset, shuffle: bool) -> Batches:
         """新的一次训练从头数起；`resume` 之后接着数。"""
-        if self._resuming:
+        if self.resuming:
             require_same_data(self.saved_data, dataset, shuffle)
         else:
-            self.state = RunState()
+            self.state, self.parts = RunState(), self.strategy.size
         self.stop_reason, self.dataset = None, dataset
-        batches = Batches(dataset, shuffle, self.rng, self.state)
+        batches = Batches(dataset, shuffle, self.rng, self.state, self.parts, self.strategy)
         self.data_record = data_record(dataset, shuffle)
         return batches
 
@@ -250,12 +263,11 @@ class Trainer:
         """前向、反向、裁剪、更新一次；损失是更新之前的。"""
         self.optimizer.zero_grad()  # 前向之前：旧的梯度不与这一步的中间结果同时占着内存
         with np.errstate(all="ignore"):  # NaN 与无穷由下面的检查说清楚
-            loss = backward(self.model, self.loss_fn, group)
+            loss, tokens = self.strategy.backward(self, group)
             norm = self.optimizer.clip_grad_norm(self.max_norm or NO_CLIPPING)
             finite = math.isfinite(loss) and math.isfinite(norm)
             if finite:
                 self.optimizer.step()
-        tokens = sum(y.size for _, y in group)
         report = StepReport(self.state.step, loss, self.optimizer.lr, norm, tokens, not finite)
         if not finite:
             self._skip(report, group)
@@ -265,7 +277,7 @@ class Trainer:
         """这一步不更新；跳过的次数用完时报错。"""
         self.state.skipped += 1
         if self.state.skipped > self.skip_nonfinite:
-            where = first_nonfinite(self.model, self.loss_fn, group)
+            where = self.strategy.first_nonfinite(self, group)
             what = f"损失是 {report.loss:g}，梯度的范数是 {report.grad_norm:g}；{where}"
             raise self._nonfinite(what, report)
 
@@ -288,8 +300,8 @@ class Trainer:
             平均损失与词元数。
         """
         require_dataset("evaluate", dataset)
-        with self._threads():
-            loss, tokens = evaluate(self.model, self.loss_fn, dataset, limit)
+        with self.strategy.guard(), self._threads():
+            loss, tokens = self.strategy.evaluate(self, dataset, limit)
         return Evaluation(loss, tokens, self.state.step)
 
     def evaluate_now(self, limit: int | None = None) -> Evaluation:
@@ -310,11 +322,8 @@ class Trainer:
             raise NonFiniteError(
                 f"第 {self.state.step} 步之后，测试集上的损失是 {evaluation.loss:g}；{found}；请减小学习率"
             )
-        state = self.state
-        state.evaluations.append((evaluation.step, evaluation.loss))
-        for callback in self._callbacks:
-            callback.on_evaluation(self, evaluation)
-            require_current(self.state, state)
+        self.state.evaluations.append((evaluation.step, evaluation.loss))
+        self.strategy.notify(self, "on_evaluation", evaluation)
         return evaluation
 
     def test(self, dataset: Dataset) -> Any:
@@ -337,7 +346,8 @@ class Trainer:
         Args:
             folder: 检查点的文件夹；已有检查点时原子地替换。
         """
-        self.checkpoint = save_checkpoint(self, as_path("save_checkpoint", "folder", folder))
+        with self.strategy.guard():
+            self.checkpoint = self.strategy.save(self, as_path("save_checkpoint", "folder", folder))
 
     def resume(self, folder: str | os.PathLike[str], *, missing_ok: bool = False) -> RunState:
         """读入检查点；下一次 `steps` 或 `train` 接着那一次训练。
@@ -356,17 +366,8 @@ class Trainer:
             DataError: 没有检查点，或者全都损坏。
             ArgumentError: 训练器的设置与保存时不同。
         """
-        paths = newest_first(as_path("resume", "folder", folder), missing_ok)
-        for path in paths[:-1]:
-            try:
-                return self._continue(path)
-            except DataError as error:
-                warnings.warn(f"检查点 {path} 已损坏，改用前一个：{error}", stacklevel=2)
-        return self._continue(paths[-1]) if paths else self.state
-
-    def _continue(self, path: Path) -> RunState:
-        self.state, self.checkpoint = load_checkpoint(self, path), path
-        self._resuming = True
+        with self.strategy.guard():
+            self.strategy.resume(self, as_path("resume", "folder", folder), missing_ok)
         return self.state
 
     # ---------------------------------------------------------------- 生成
@@ -395,5 +396,4 @@ class Trainer:
         return dataset.decode(ids)
 
     def _threads(self) -> Any:
-        """按模型的大小选定 BLAS 的线程数。"""
-        return model_threads(sum(p.size for p in self.optimizer.parameters))
+        return self.strategy.threads(sum(p.size for p in self.optimizer.parameters))

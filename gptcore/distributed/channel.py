@@ -1,0 +1,250 @@
+"""各个进程之间的商量：每个集体操作之前，先互相说一声自己在做什么、好不好
+
+集体操作要全部进程一起做；有一个没有来，其余的就永远等下去。所以每一次都先交换一条几十字节的记录：
+
+- 各个进程在做同一件事，才真的去做；做的不是同一件，全部报错，说出谁在做什么；
+- 有一个出了错（或者被中断、提前离开），它在离开之前发来的记录说明这件事，其余的随即停下，不会等它。
+
+进程突然死去（例如被系统终止）时，`mpiexec` 会结束其余的进程。
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from gptcore.distributed.launch import load_mpi
+from gptcore.errors import DistributedError
+
+LENGTH = 4000
+"""转告别的进程的错误消息至多多少个字符"""
+
+
+class Phase(IntEnum):
+    """在做什么。"""
+
+    START = 0
+    NEXT = 1
+    ORDER = 2
+    REDUCE = 3
+    CALLBACKS = 4
+    EVALUATE = 5
+    SAVE = 6
+    SAVED = 7
+    RESUME = 8
+    DIAGNOSE = 9
+    FINISH = 10
+    LEAVE = 11
+    TOGETHER = 12
+
+
+NAMES = {
+    Phase.START: "开始训练",
+    Phase.NEXT: "训练下一步",
+    Phase.ORDER: "打乱次序",
+    Phase.REDUCE: "求梯度的和",
+    Phase.CALLBACKS: "运行回调",
+    Phase.EVALUATE: "评估",
+    Phase.SAVE: "保存检查点",
+    Phase.SAVED: "保存检查点",
+    Phase.RESUME: "读入检查点",
+    Phase.DIAGNOSE: "查找 NaN",
+    Phase.FINISH: "结束训练",
+    Phase.LEAVE: "离开训练",
+    Phase.TOGETHER: "准备",
+}
+
+
+class Status(IntEnum):
+    """好不好；几种同时发生时，值大的先说。"""
+
+    OK = 0
+    LEFT = 1
+    INTERRUPTED = 2
+    FAILED = 3
+
+
+RECORD = np.dtype(
+    [
+        ("phase", np.int32),
+        ("status", np.int32),
+        ("command", np.int32),  # 回调途中，第 0 个进程要大家做什么
+        ("flag", np.int32),
+        ("step", np.int64),
+        ("count", np.int64),
+        ("tokens", np.int64),
+        ("value", np.float64),
+        ("signal", np.int32),
+        ("checksum", np.uint32),
+    ]
+)
+"""每个进程的一条记录"""
+
+Records = npt.NDArray[Any]
+
+
+class Channel:
+    """一个通信器，与在它上面商量的办法。
+
+    Args:
+        comm: mpi4py 的通信器。
+
+    Attributes:
+        rank: 第几个进程。
+        size: 一共几个进程。
+        speaker: 出错之后，由第几个进程来说；还没有出错是 `None`。
+    """
+
+    def __init__(self, comm: Any) -> None:
+        self.comm = comm
+        self.rank, self.size = int(comm.Get_rank()), int(comm.Get_size())
+        self.speaker: int | None = None
+        self._mpi = load_mpi()
+        self._over: BaseException | None = None
+        self._depth = 0
+
+    # ---------------------------------------------------------------- 商量
+
+    def exchange(self, phase: Phase, **fields: Any) -> Records:
+        """交换一条记录，全部进程都在做同一件事时才返回。
+
+        Args:
+            phase: 在做什么。
+            fields: 记录里的其余各项，不给的是 0。
+
+        Returns:
+            各个进程的记录。
+
+        Raises:
+            DistributedError: 有的进程出了错，或者在做别的事。
+            KeyboardInterrupt: 有的进程被 Ctrl-C 中断；被别的信号中断时是 `SystemExit`。
+        """
+        if self._over is not None:
+            raise self._over
+        records = self._gather(phase, Status.OK, fields)
+        if records["status"].any():
+            raise self._heard(records)
+        phases = cast("list[int]", records["phase"].tolist())
+        if any(other != phase for other in phases):
+            doing = "，".join(
+                f"第 {rank} 个进程在{NAMES[Phase(other)]}" for rank, other in enumerate(phases)
+            )
+            self._end(
+                DistributedError(
+                    f"各个进程做的不是同一件事：{doing}；训练、评估、保存、读入要由全部进程一起调用"
+                ),
+                0,
+            )
+            raise cast("BaseException", self._over)
+        return records
+
+    def restart(self) -> None:
+        """新的一次训练：以前的错误都过去了。"""
+        self._over, self.speaker = None, None
+
+    @contextmanager
+    def guard(self) -> Generator[None]:
+        """其中的代码无论怎样离开，只要不是正常结束，都告诉别的进程。"""
+        if not self._depth:
+            self.restart()
+        self._depth += 1
+        try:
+            yield
+        except BaseException as error:
+            self._leave(error)
+            raise
+        finally:
+            self._depth -= 1
+
+    def _leave(self, error: BaseException) -> None:
+        if self._over is not None or self._mpi.Is_finalized():
+            return
+        status, code, text = _described(error)
+        records = self._gather(Phase.LEAVE, status, {"flag": code})
+        if (records["status"] == Status.LEFT).all():  # 大家在同一处离开，没有谁在等
+            return
+        self._heard(records, text)
+
+    def _heard(self, records: Records, text: str = "") -> BaseException:
+        """有进程出了错：听它说，得到该抛出的错误。"""
+        statuses = cast("list[int]", records["status"].tolist())
+        speaker = statuses.index(max(statuses))
+        text = self.send_text(text, speaker)
+        code = int(records["flag"][speaker])
+        error: BaseException = DistributedError(f"第 {speaker} 个进程{text}")
+        if statuses[speaker] == Status.INTERRUPTED:
+            error = KeyboardInterrupt() if code == 130 else SystemExit(code)
+        self._end(error, speaker)
+        return error
+
+    def _end(self, error: BaseException, speaker: int) -> None:
+        self._over, self.speaker = error, speaker
+
+    def _gather(self, phase: Phase, status: Status, fields: dict[str, Any]) -> Records:
+        mine = np.zeros(1, RECORD)
+        mine["phase"], mine["status"] = phase, status
+        for name, value in fields.items():
+            mine[name] = value
+        records = np.empty(self.size, RECORD)
+        byte = self._mpi.BYTE
+        self.comm.Allgather([mine, byte], [records, byte])
+        return records
+
+    # ---------------------------------------------------------------- 文字与数组
+
+    def send_text(self, text: str, root: int = 0) -> str:
+        """第 `root` 个进程的文字传给大家；全部进程一起调用。"""
+        content = np.frombuffer(text.encode(), np.uint8).copy()
+        size = np.array([content.size], np.int64)
+        self.comm.Bcast([size, self._mpi.INT64_T], root)
+        if self.rank != root:
+            content = np.empty(int(size[0]), np.uint8)
+        self.comm.Bcast([content, self._mpi.BYTE], root)
+        return content.tobytes().decode()
+
+    def gather_texts(self, text: str) -> list[str]:
+        """各个进程的文字交给第 0 个；全部进程一起调用，别的进程得到空的列表。"""
+        content = np.frombuffer(text.encode(), np.uint8).copy()
+        sizes = np.empty(self.size, np.int64)
+        integer, byte = self._mpi.INT64_T, self._mpi.BYTE
+        self.comm.Allgather([np.array([content.size], np.int64), integer], [sizes, integer])
+        received = np.empty(int(sizes.sum()) if self.rank == 0 else 0, np.uint8)
+        starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+        counts = (sizes.tolist(), starts.tolist())
+        self.comm.Gatherv([content, byte], [received, counts, byte] if self.rank == 0 else None, 0)
+        if self.rank:
+            return []
+        pairs = zip(starts.tolist(), sizes.tolist(), strict=True)
+        return [received[start : start + size].tobytes().decode() for start, size in pairs]
+
+    def add(self, array: npt.NDArray[Any]) -> None:
+        """就地变成全部进程的逐项之和；数组要连续。"""
+        self.comm.Allreduce(self._mpi.IN_PLACE, array)
+
+    def send_array(self, array: npt.NDArray[Any]) -> None:
+        """第 0 个进程的数组写进各个进程的同一个数组。"""
+        content = np.ascontiguousarray(array)
+        self.comm.Bcast(content.reshape(-1).view(np.uint8), 0)
+        if self.rank and content is not array:
+            array[...] = content
+
+
+def _described(error: BaseException) -> tuple[Status, int, str]:
+    """怎样把离开的原因告诉别的进程：种类，退出码，一句话。"""
+    if isinstance(error, GeneratorExit):
+        return (
+            Status.LEFT,
+            0,
+            "提前离开了训练，别的进程还在训练；请在全部进程上的同一步离开，或者用 trainer.stop(原因)",
+        )
+    if isinstance(error, KeyboardInterrupt):
+        return Status.INTERRUPTED, 130, ""
+    if isinstance(error, SystemExit) and isinstance(error.code, int) and error.code > 128:
+        return Status.INTERRUPTED, error.code, ""
+    kind = "" if isinstance(error, DistributedError) else f"{type(error).__name__}："
+    return Status.FAILED, 1, f"出错：{kind}{error}"[:LENGTH]
