@@ -11,6 +11,7 @@ from typer.main import get_command
 from gptcore.cli import options as o
 from gptcore.cli.failures import FAILURES, describe, one_line
 from gptcore.cli.help import Command, Group
+from gptcore.cli.ranks import is_quiet, open_ranks, quiet_terminal
 from gptcore.cli.signals import name_of
 from gptcore.cli.streams import complain, prepare_streams, silence
 from gptcore.cli.terminal import open_terminal
@@ -98,6 +99,7 @@ def train(
     skip_nonfinite: o.SkipNonfinite = 0,
     seed: o.Seed = 42,
     threads: o.TrainThreads = 1,
+    distributed: o.Distributed = False,
     eval_every: o.EvalEvery = 500,
     patience: o.Patience = None,
     save_every: o.SaveEvery = 500,
@@ -149,7 +151,13 @@ def train(
         raise UsageError("--resume 接着训练，--restart 从头再来，只能给一个；请去掉其中一个")
     mode = Mode.RESUME if resume else Mode.RESTART if restart else Mode.NEW
     chosen = {name for name in settings.to_dict() if _was_given(context, name)}
-    run_train(settings, out or Path("gptcore-model"), open_terminal(), mode, chosen)
+    folder = out or Path("gptcore-model")
+    if not distributed:
+        run_train(settings, folder, open_terminal(), mode, chosen)
+        return
+    ranks = open_ranks(settings.threads)
+    terminal = open_terminal() if ranks.is_main else quiet_terminal()
+    run_train(settings, folder, terminal, mode, chosen, ranks)
 
 
 def _was_given(context: typer.Context, name: str) -> bool:
@@ -296,6 +304,7 @@ def run(args: Sequence[str] | None = None) -> int:
     """
     prepare_streams()
     args = sys.argv[1:] if args is None else list(args)
+    tell = _silent if is_quiet(args) else complain
     try:
         code = _invoke(args)
         sys.stdout.flush()
@@ -303,16 +312,21 @@ def run(args: Sequence[str] | None = None) -> int:
         silence(sys.stdout)
         return 141
     except KeyboardInterrupt as error:
-        complain(_with_notes("已中断（Ctrl-C）", error, "，"), prefix="")
+        tell(_with_notes("已中断（Ctrl-C）", error, "，"), prefix="")
         return 130
     except SystemExit as error:  # 见 signals
-        complain(_with_notes(f"已中断（{name_of(error.code)}）", error, "，"), prefix="")
+        tell(_with_notes(f"已中断（{name_of(error.code)}）", error, "，"), prefix="")
         return error.code if isinstance(error.code, int) else 1
     except FAILURES as error:
         named = args[0] if args and args[0] in COMMANDS else ""
-        complain(_with_notes(describe(error, named), error, "；"))
+        tell(_with_notes(describe(error, named), error, "；"))
         return 2
     return code
+
+
+def _silent(message: str, prefix: str = "") -> None:
+    """几个进程里，第 0 个已经说了。"""
+    del message, prefix
 
 
 def _with_notes(message: str, error: BaseException, mark: str) -> str:

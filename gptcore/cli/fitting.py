@@ -4,13 +4,14 @@ import warnings
 
 import numpy as np
 
-from gptcore.cli.folders import train_command
 from gptcore.cli.progress import open_display
 from gptcore.cli.runs import Run, RunFolder
 from gptcore.cli.settings import NORMS, TrainSettings
 from gptcore.cli.streams import complain
 from gptcore.cli.terminal import Terminal
+from gptcore.cli.usage import UsageError
 from gptcore.data import CharTokenizer, WindowDataset
+from gptcore.distributed import DataParallel
 from gptcore.errors import NonFiniteError
 from gptcore.losses import GPTLoss
 from gptcore.models import GPT
@@ -27,7 +28,6 @@ from gptcore.training import (
     StepReport,
     Trainer,
 )
-from gptcore.training.checkpoints import find_checkpoints
 
 EVALUATED = 32
 """训练途中一次评估的窗口数，是一步的多少倍：每 500 步评估一次，约占百分之二的时间"""
@@ -40,7 +40,9 @@ OPTIONS = "相应的选项是 --lr、--warmup-steps、--weight-decay 与 --clip"
 WAIT = "正在保存，再按一次 Ctrl-C 立即退出"
 
 
-def build_trainer(settings: TrainSettings, dataset: WindowDataset) -> tuple[GPT, GPTTrainer]:
+def build_trainer(
+    settings: TrainSettings, dataset: WindowDataset, ranks: DataParallel | None = None
+) -> tuple[GPT, GPTTrainer]:
     """由设置建立模型、优化器与训练器。
 
     一个种子，两个互不相干的生成器：初始参数与随机失活用一个，打乱次序用另一个。
@@ -48,6 +50,7 @@ def build_trainer(settings: TrainSettings, dataset: WindowDataset) -> tuple[GPT,
     Args:
         settings: 设置。
         dataset: 数据集，由它得到词表大小。
+        ranks: 几个进程；不给时就是这一个。
 
     Returns:
         模型与训练器。
@@ -79,6 +82,7 @@ def build_trainer(settings: TrainSettings, dataset: WindowDataset) -> tuple[GPT,
         max_norm=settings.clip or None,
         skip_nonfinite=settings.skip_nonfinite,
         rng=np.random.default_rng(seeds.spawn(1)[0]),
+        distributed=ranks,
     )
     return model, trainer
 
@@ -99,15 +103,23 @@ def build_scheduler(settings: TrainSettings, steps: int) -> Scheduler:
 
 def load(trainer: GPTTrainer, run: Run, folder: RunFolder, terminal: Terminal) -> None:
     """读入最新的检查点；环境变了、最新的坏了，各提醒一行。"""
-    if not find_checkpoints(folder.checkpoints):
-        terminal.say(f"还没有检查点，从第一步开始，共 {run.steps:,} 步")
-        return
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        state = trainer.resume(folder.checkpoints)
+        state = trainer.resume(folder.checkpoints, missing_ok=True)
     for warning in caught:
         complain(str(warning.message), prefix="提醒：")
-    terminal.say(f"从 {trainer.checkpoint} 接着训练：做完 {state.step:,} 步，共 {run.steps:,} 步")
+    if trainer.checkpoint is not None:
+        terminal.say(
+            f"从 {trainer.checkpoint} 接着训练：做完 {state.step:,} 步，共 {run.steps:,} 步"
+        )
+        return
+    before, now = run.settings.processes, trainer.strategy.size
+    if before != now:
+        raise UsageError(
+            f"--resume：还没有检查点，开始时有 {before} 个进程，现在有 {now} 个，一步的窗口数不同；"
+            f"请用同样多的进程，或者用 --restart 从头训练"
+        )
+    terminal.say(f"还没有检查点，从第一步开始，共 {run.steps:,} 步")
 
 
 def fit(
@@ -129,7 +141,7 @@ def fit(
         NonFiniteError: 损失、梯度或参数里有 NaN 或无穷。
     """
     settings = run.settings
-    windows = settings.batch_size * settings.accumulate
+    windows = settings.batch_size * settings.accumulate * settings.processes
     display = open_display(terminal, unit_of(dataset))
     checkpoints = Checkpoints(
         folder.checkpoints, settings.save_every, settings.keep, lambda: display.notice(WAIT)
@@ -153,12 +165,25 @@ def fit(
     return display.seconds
 
 
+def follow(trainer: GPTTrainer, run: Run, dataset: WindowDataset) -> None:
+    """第 0 个之外的进程：跟着训练，不显示，不写文件。
+
+    Args:
+        trainer: 训练器。
+        run: 这次训练。
+        dataset: 数据集。
+    """
+    scheduler = build_scheduler(run.settings, run.steps)
+    for _ in trainer.steps(dataset, run.steps, scheduler, shuffle=run.settings.shuffle):
+        pass
+
+
 def _advice(trainer: GPTTrainer, folder: RunFolder) -> str:
     """出现 NaN 或无穷时，用选项的名字说出办法。"""
     if trainer.checkpoint is None:
         return OPTIONS
     more = str(max(10, 2 * trainer.skip_nonfinite))
-    skip = train_command(folder.folder, "--resume", "--skip-nonfinite", more)
+    skip = folder.command("--resume", "--skip-nonfinite", more)
     return f"跳过这样的步接着训练：{skip}；从头再来，{OPTIONS}"
 
 

@@ -177,6 +177,14 @@ Shuffle = Annotated[
     bool,
     _flag("--shuffle/--no-shuffle", "每一轮打乱窗口的次序（默认打乱）", COURSE),
 ]
+Distributed = Annotated[
+    bool,
+    _flag(
+        "--distributed",
+        "几个进程一起训练，各算一批：mpiexec -n 2 gptcore train --distributed",
+        COURSE,
+    ),
+]
 SkipNonfinite = Annotated[
     int,
     _count(

@@ -13,6 +13,7 @@ def record(
     result: dict[str, Any],
     corpus: CorpusRecord,
     run: str | None = None,
+    where: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """一次训练的记录。
 
@@ -22,6 +23,7 @@ def record(
         result: 损失、时间等结果。
         corpus: 语料的记录；记录会和模型一起分享，所以不写完整的路径。
         run: 训练的编号，与 `run.json` 里的相同。
+        where: 在什么环境里训练；不给时就是现在的。
 
     Returns:
         可以写成 JSON 的字典。
@@ -32,5 +34,5 @@ def record(
         "settings": settings,
         "corpus": replace(corpus, paths=(None,) * len(corpus.paths)).to_dict(),
         "result": result,
-        "environment": environment(),
+        "environment": where or environment(),
     }

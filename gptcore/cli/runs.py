@@ -80,6 +80,17 @@ class Run:
         """开始一次训练。"""
         return cls(os.urandom(8).hex(), settings, steps, corpus)
 
+    def to_dict(self) -> dict[str, Any]:
+        """`run.json` 的内容。"""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "id": self.id,
+            "steps": self.steps,
+            "settings": self.settings.to_dict(),
+            "corpus": self.corpus.to_dict(),
+        }
+
 
 def read_run(folder: Path) -> Run:
     """读一次训练的设置。
@@ -88,7 +99,19 @@ def read_run(folder: Path) -> Run:
         DataError: 没有，损坏，或者由更新的版本写成。
     """
     path = folder / RUN
-    value: Any = parse_json(read_bytes(path, 1 << 20), path)
+    return parse_run(parse_json(read_bytes(path, 1 << 20), path), path)
+
+
+def parse_run(value: Any, path: Path) -> Run:
+    """由 `Run.to_dict` 的结果重建。
+
+    Args:
+        value: 读到的值。
+        path: 来自哪个文件，写进消息。
+
+    Raises:
+        DataError: 不合要求。
+    """
     given: dict[str, Any] = cast("Any", value) if isinstance(value, dict) else {}
     if given.get("format") != FORMAT:
         raise DataError(f"{path} 不是 gptcore train 的设置；请检查文件夹是否正确")
@@ -319,15 +342,7 @@ class RunFolder(OutputFolder):
             write_bytes(self.folder / TOKENIZER, dump_json(tokenizer.to_dict()))
         else:
             (self.folder / TOKENIZER).unlink(missing_ok=True)
-        value = {
-            "format": FORMAT,
-            "version": VERSION,
-            "id": run.id,
-            "steps": run.steps,
-            "settings": run.settings.to_dict(),
-            "corpus": run.corpus.to_dict(),
-        }
-        write_bytes(self.folder / RUN, dump_json(value))
+        write_bytes(self.folder / RUN, dump_json(run.to_dict()))
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._lock.close()
@@ -359,8 +374,14 @@ class RunFolder(OutputFolder):
             return ""
         return (
             f"第 {step_of(found[-1]):,} 步之后的状态存在 {found[-1]}，"
-            f"接着训练：{train_command(self.folder, '--resume')}"
+            f"接着训练：{self.command('--resume')}"
         )
+
+    def command(self, *options: str) -> str:
+        """再训练一次的命令，可以照抄；现在有几个进程，就还是几个。"""
+        size = self._trainer.strategy.size if self._trainer else 1
+        command = train_command(self.folder, *options)
+        return f"mpiexec -n {size} {command} --distributed" if size > 1 else command
 
     def _clear(self) -> None:
         """删去各个检查点；先改成 `Checkpoints` 认得的、要删去的名字，删到一半被杀也不会被误认。"""

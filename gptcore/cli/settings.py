@@ -57,6 +57,7 @@ class TrainSettings:
         patience: 连续几次评估没有进步就提前停止；不给时不提前停止。
         save_every: 每隔多少步存一个检查点。
         keep: 留最近几个检查点。
+        processes: 开始训练时有几个进程；每个进程各算一批，一步的窗口就多几倍。
     """
 
     corpus: tuple[str, ...] = ("stories",)
@@ -91,6 +92,7 @@ class TrainSettings:
     patience: int | None = None
     save_every: int = 500
     keep: int = 3
+    processes: int = 1
 
     @property
     def final_lr(self) -> float:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ from gptcore.cli.corpus import read_corpus, recorded_corpus
 from gptcore.cli.datasets import describe, make_tokenizer, open_dataset
 from gptcore.cli.demo import introduce
 from gptcore.cli.evaluate import Score, measure
-from gptcore.cli.fitting import OPTIONS, build_trainer, fit, load, unit_of
-from gptcore.cli.folders import next_command
+from gptcore.cli.fitting import OPTIONS, build_trainer, fit, follow, load, unit_of
+from gptcore.cli.folders import CHECKPOINTS, RUN, next_command
+from gptcore.cli.ranks import share
 from gptcore.cli.records import record
 from gptcore.cli.runs import (
     Mode,
@@ -23,6 +25,7 @@ from gptcore.cli.runs import (
     finished,
     lengthen,
     merge,
+    parse_run,
     require_new,
     require_run,
     require_same_corpus,
@@ -33,6 +36,8 @@ from gptcore.cli.settings import TrainSettings, check, check_memory
 from gptcore.cli.terminal import Terminal
 from gptcore.cli.tokenizers import Lengths
 from gptcore.data import WindowDataset
+from gptcore.data.tokenizers import tokenizer_from_dict
+from gptcore.distributed import DataParallel
 from gptcore.errors import NonFiniteError
 from gptcore.threads import blas_threads
 from gptcore.training import GPTTrainer
@@ -55,6 +60,7 @@ def run_train(
     terminal: Terminal,
     mode: Mode = Mode.NEW,
     chosen: Collection[str] = (),
+    ranks: DataParallel | None = None,
 ) -> None:
     """训练、在测试部分上评估、保存；或者从中断的地方接着做完。
 
@@ -64,20 +70,63 @@ def run_train(
         terminal: 终端。
         mode: 从头训练，接着训练，还是丢掉原来的从头再来。
         chosen: 命令行上明确写出了哪几项；接着训练时，其余的都照原来的。
+        ranks: 几个进程；不给时就是这一个。
 
     Raises:
         UsageError: 设置不合要求或与原来的矛盾，语料找不到或变了，`out` 不能写。
         NonFiniteError: 训练发散。
         DataError: 语料或检查点读不了，写不进去。
     """
+    with ranks.together() if ranks else nullcontext():
+        settings = replace(settings, processes=ranks.size if ranks else 1)
+        if ranks and not ranks.is_main:
+            _follow(settings, chosen, out, mode, ranks)
+        else:
+            _lead(settings, chosen, out, mode, terminal, ranks)
+
+
+def _lead(
+    settings: TrainSettings,
+    chosen: Collection[str],
+    out: Path,
+    mode: Mode,
+    terminal: Terminal,
+    ranks: DataParallel | None,
+) -> None:
+    """说话、写文件的那个进程；通常也只有它。"""
     resuming = mode is Mode.RESUME
     plan = _resume(settings, chosen, out, terminal) if resuming else _start(settings, out, mode)
+    if ranks:
+        share(ranks, plan and [plan.run.to_dict(), plan.dataset.tokenizer.to_dict()])
     if plan is None:
         return
     with RunFolder(out, mode) as folder, blas_threads(plan.run.settings.threads):
-        _train(plan, folder, terminal)
+        _train(plan, folder, terminal, ranks)
     terminal.say(f"模型存在 {out}，接着写：")
     terminal.command(next_command(out, plan.dataset.decode(plan.dataset.tokens[:200])))
+
+
+def _follow(
+    settings: TrainSettings, chosen: Collection[str], out: Path, mode: Mode, ranks: DataParallel
+) -> None:
+    """其余的进程：设置与分词器听第 0 个的，语料自己读。"""
+    given = share(ranks, None)
+    if given is None:
+        return
+    run = parse_run(given[0], out / RUN)
+    named = mode is not Mode.RESUME or "corpus" in chosen
+    corpus = read_corpus(settings.corpus if named else recorded_corpus(run.corpus))
+    require_same_corpus(run, corpus.record)
+    batch_size, context_size = run.settings.batch_size, run.settings.context_size
+    dataset = open_dataset(corpus, tokenizer_from_dict(given[1]), batch_size, context_size)
+    ranks.threads_each = run.settings.threads
+    with blas_threads(run.settings.threads):
+        _, trainer = build_trainer(run.settings, dataset, ranks)
+        if mode is Mode.RESUME:
+            trainer.resume(out / CHECKPOINTS, missing_ok=True)
+        follow(trainer, run, dataset)
+        with np.errstate(all="ignore"):
+            trainer.evaluate(dataset)
 
 
 def _start(settings: TrainSettings, out: Path, mode: Mode) -> _Plan:
@@ -123,7 +172,8 @@ def _total_steps(settings: TrainSettings, dataset: WindowDataset) -> int:
     """总步数：步数，或者轮数乘一轮的步数。"""
     if settings.steps is not None:
         return settings.steps
-    return (settings.epochs or 2) * updates_per_epoch(len(dataset), settings.accumulate)
+    batches = len(dataset) // settings.processes
+    return (settings.epochs or 2) * updates_per_epoch(batches, settings.accumulate)
 
 
 def _tell_finished(run: Run, out: Path, terminal: Terminal) -> bool:
@@ -145,15 +195,19 @@ def _tell_finished(run: Run, out: Path, terminal: Terminal) -> bool:
     return True
 
 
-def _train(plan: _Plan, folder: RunFolder, terminal: Terminal) -> None:
+def _train(plan: _Plan, folder: RunFolder, terminal: Terminal, ranks: DataParallel | None) -> None:
     """训练、评估、保存，说出结果。"""
     run, dataset, settings = plan.run, plan.dataset, plan.run.settings
-    model, trainer = build_trainer(settings, dataset)
+    model, trainer = build_trainer(settings, dataset, ranks)
     introduce(terminal, plan.introduction, model, settings.threads)
+    if ranks:
+        ranks.threads_each = settings.threads
+        terminal.say(f"{ranks}；一步的窗口由它们均分")
     if folder.mode is Mode.RESUME:
         load(trainer, run, folder, terminal)
     else:
         many = f"，{settings.accumulate} 批更新一次" if settings.accumulate > 1 else ""
+        many += f"，{settings.processes} 个进程各算各的批" if settings.processes > 1 else ""
         terminal.say(f"训练 {run.steps:,} 步，每批 {settings.batch_size} 个窗口{many}")
         if folder.replaces:
             terminal.say(f"{folder.folder} 里已有一个模型，训练完会替换它")
@@ -174,7 +228,8 @@ def _train(plan: _Plan, folder: RunFolder, terminal: Terminal) -> None:
         **_result(trainer, run),
         "seconds": round(seconds, 2),
     }
-    content = record("train", settings.to_dict(), result, run.corpus, run.id)
+    where = trainer.strategy.environment()
+    content = record("train", settings.to_dict(), result, run.corpus, run.id, where)
     folder.save(model, dataset.tokenizer, content)
     score = measure(evaluation, *Lengths(dataset.tokenizer).count(dataset.test_tokens[1:]))
     _report(score, result, dataset, folder, terminal)

@@ -10,6 +10,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from enum import IntEnum
@@ -41,6 +43,7 @@ class Phase(IntEnum):
     FINISH = 10
     LEAVE = 11
     TOGETHER = 12
+    EXIT = 13
 
 
 NAMES = {
@@ -56,7 +59,8 @@ NAMES = {
     Phase.DIAGNOSE: "查找 NaN",
     Phase.FINISH: "结束训练",
     Phase.LEAVE: "离开训练",
-    Phase.TOGETHER: "准备",
+    Phase.TOGETHER: "等别的进程",
+    Phase.EXIT: "结束程序",
 }
 
 
@@ -131,16 +135,9 @@ class Channel:
             raise self._heard(records)
         phases = cast("list[int]", records["phase"].tolist())
         if any(other != phase for other in phases):
-            doing = "，".join(
-                f"第 {rank} 个进程在{NAMES[Phase(other)]}" for rank, other in enumerate(phases)
+            raise self._end(
+                _mismatch(phases), next(r for r, p in enumerate(phases) if p != Phase.EXIT)
             )
-            self._end(
-                DistributedError(
-                    f"各个进程做的不是同一件事：{doing}；训练、评估、保存、读入要由全部进程一起调用"
-                ),
-                0,
-            )
-            raise cast("BaseException", self._over)
         return records
 
     def restart(self) -> None:
@@ -161,12 +158,37 @@ class Channel:
         finally:
             self._depth -= 1
 
+    def exit(self, error: BaseException | None, patience: float | None) -> bool:
+        """结束程序之前与别的进程会合；它们若还在等自己做别的事，由此得知自己不会来了。
+
+        Args:
+            error: 没有人处理的错误；正常结束是 `None`。
+            patience: 至多等多少秒；`None` 表示一直等。
+
+        Returns:
+            是否等到了。
+        """
+        if self._mpi.Is_finalized():
+            return True
+        status, code, text = Status.OK, 0, ""
+        if error is not None and self._over is None:  # 别的进程还不知道
+            status, code, text = _described(error)
+        try:
+            records = self._gather(Phase.EXIT, status, {"flag": code}, patience)
+        except TimeoutError:
+            return False
+        if records["status"].any():
+            self._heard(records, text)
+        return True
+
     def _leave(self, error: BaseException) -> None:
         if self._over is not None or self._mpi.Is_finalized():
             return
+        self.speaker = self.rank  # 商量到一半又被中断时，结束程序之前不再一直等
         status, code, text = _described(error)
         records = self._gather(Phase.LEAVE, status, {"flag": code})
         if (records["status"] == Status.LEFT).all():  # 大家在同一处离开，没有谁在等
+            self.speaker = None
             return
         self._heard(records, text)
 
@@ -179,20 +201,35 @@ class Channel:
         error: BaseException = DistributedError(f"第 {speaker} 个进程{text}")
         if statuses[speaker] == Status.INTERRUPTED:
             error = KeyboardInterrupt() if code == 130 else SystemExit(code)
-        self._end(error, speaker)
+        return self._end(error, speaker)
+
+    def _end(self, error: BaseException, speaker: int) -> BaseException:
+        self._over, self.speaker = error, speaker
         return error
 
-    def _end(self, error: BaseException, speaker: int) -> None:
-        self._over, self.speaker = error, speaker
-
-    def _gather(self, phase: Phase, status: Status, fields: dict[str, Any]) -> Records:
+    def _gather(
+        self,
+        phase: Phase,
+        status: Status,
+        fields: dict[str, Any],
+        patience: float | None = None,
+    ) -> Records:
         mine = np.zeros(1, RECORD)
         mine["phase"], mine["status"] = phase, status
         for name, value in fields.items():
             mine[name] = value
         records = np.empty(self.size, RECORD)
         byte = self._mpi.BYTE
-        self.comm.Allgather([mine, byte], [records, byte])
+        # 总是用不阻塞的一种：正在结束程序的进程一边等一边看时间，也要能与别的进程配上
+        request = self.comm.Iallgather([mine, byte], [records, byte])
+        if phase != Phase.EXIT:
+            request.Wait()
+            return records
+        deadline = math.inf if patience is None else time.monotonic() + patience
+        while not request.Test():
+            if time.monotonic() > deadline:
+                raise TimeoutError
+            time.sleep(0.005)
         return records
 
     # ---------------------------------------------------------------- 文字与数组
@@ -232,6 +269,13 @@ class Channel:
         self.comm.Bcast(content.reshape(-1).view(np.uint8), 0)
         if self.rank and content is not array:
             array[...] = content
+
+
+def _mismatch(phases: list[int]) -> DistributedError:
+    doing = "，".join(f"第 {rank} 个进程在{NAMES[Phase(p)]}" for rank, p in enumerate(phases))
+    return DistributedError(
+        f"各个进程做的不是同一件事：{doing}；训练、评估、保存、读入要由全部进程一起调用"
+    )
 
 
 def _described(error: BaseException) -> tuple[Status, int, str]:

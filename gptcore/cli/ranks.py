@@ -1,0 +1,56 @@
+"""`gptcore train --distributed`：几个进程里，只有第 0 个说话、写文件，其余的跟着训练"""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gptcore.cli.terminal import Terminal, open_terminal
+from gptcore.cli.usage import UsageError
+from gptcore.distributed import DataParallel
+from gptcore.distributed.launch import launched_rank
+
+FLAG = "--distributed"
+EXAMPLE = f"mpiexec -n 2 gptcore train {FLAG}"
+
+
+def open_ranks(threads: int) -> DataParallel:
+    """与别的进程连上。
+
+    Args:
+        threads: 每个进程用几个 BLAS 线程。
+
+    Raises:
+        UsageError: 不是由 `mpiexec` 启动的。
+        DistributedError: 没有安装 mpi4py，或者找不到 MPI 的运行库。
+    """
+    if launched_rank() is None:
+        raise UsageError(
+            f"{FLAG} 要由 mpiexec 启动几个进程，例如 {EXAMPLE}；只用一个进程时请去掉它"
+        )
+    return DataParallel(threads=threads)
+
+
+def is_quiet(args: Sequence[str]) -> bool:
+    """这是不是几个进程里不说话的那些：同样的话第 0 个已经说了。
+
+    Args:
+        args: 命令行的参数。
+    """
+    return FLAG in args and (launched_rank() or 0) > 0
+
+
+def quiet_terminal() -> Terminal:
+    """什么也不显示的终端。"""
+    return open_terminal(Path(os.devnull).open("w", encoding="utf-8"))
+
+
+def share(ranks: DataParallel, value: Any) -> Any:
+    """第 0 个进程的一个值传给大家。
+
+    Args:
+        ranks: 各个进程。
+        value: 可以写成 JSON 的值；别的进程给出的不看。
+    """
+    return json.loads(ranks.share_text(json.dumps(value)))
