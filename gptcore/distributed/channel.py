@@ -3,7 +3,7 @@
 集体操作要全部进程一起做；有一个没有来，其余的就永远等下去。所以每一次都先交换一条几十字节的记录：
 
 - 各个进程在做同一件事，才真的去做；做的不是同一件，全部报错，说出谁在做什么；
-- 有一个出了错（或者被中断、提前离开），它在离开之前发来的记录说明这件事，其余的随即停下，不会等它。
+- 有一个出了错（或者被中断、提前结束），它在离开之前发来的记录说明这件事，其余的随即停下，不会等它。
 
 进程突然死去（例如被系统终止）时，`mpiexec` 会结束其余的进程。
 """
@@ -68,9 +68,8 @@ class Status(IntEnum):
     """好不好；几种同时发生时，值大的先说。"""
 
     OK = 0
-    LEFT = 1
-    INTERRUPTED = 2
-    FAILED = 3
+    INTERRUPTED = 1
+    FAILED = 2
 
 
 RECORD = np.dtype(
@@ -158,38 +157,51 @@ class Channel:
         finally:
             self._depth -= 1
 
-    def exit(self, error: BaseException | None, patience: float | None) -> bool:
-        """结束程序之前与别的进程会合；它们若还在等自己做别的事，由此得知自己不会来了。
+    def report(self, error: BaseException, patience: float) -> bool:
+        """没有人处理的错误，告诉别的进程。
 
         Args:
-            error: 没有人处理的错误；正常结束是 `None`。
+            error: 错误。
+            patience: 至多等多少秒。
+
+        Returns:
+            是否等到了别的进程。
+        """
+        status, code, text = _described(error)
+        try:
+            records = self._gather(Phase.EXIT, status, {"flag": code}, patience)
+        except TimeoutError:
+            return False
+        self._heard(records, text)
+        return True
+
+    def exit(self, patience: float | None) -> bool:
+        """结束程序之前与别的进程会合：大家都要结束了，才真的结束；还在等自己做别的事的，由此得知自己不会来了。
+
+        Args:
             patience: 至多等多少秒；`None` 表示一直等。
 
         Returns:
             是否等到了。
         """
-        if self._mpi.Is_finalized():
-            return True
-        status, code, text = Status.OK, 0, ""
-        if error is not None and self._over is None:  # 别的进程还不知道
-            status, code, text = _described(error)
-        try:
-            records = self._gather(Phase.EXIT, status, {"flag": code}, patience)
-        except TimeoutError:
-            return False
-        if records["status"].any():
-            self._heard(records, text)
+        while not self._mpi.Is_finalized():
+            try:
+                records = self._gather(Phase.EXIT, Status.OK, {}, patience)
+            except TimeoutError:
+                return False
+            if records["status"].any():
+                self._heard(records)
+            elif (records["phase"] == Phase.EXIT).all():
+                break
         return True
 
     def _leave(self, error: BaseException) -> None:
-        if self._over is not None or self._mpi.Is_finalized():
+        # 循环提前离开（break，或者使用者的代码出错）不算：接下来做什么，下一次交换时自然知道
+        if isinstance(error, GeneratorExit) or self._over is not None or self._mpi.Is_finalized():
             return
         self.speaker = self.rank  # 商量到一半又被中断时，结束程序之前不再一直等
         status, code, text = _described(error)
         records = self._gather(Phase.LEAVE, status, {"flag": code})
-        if (records["status"] == Status.LEFT).all():  # 大家在同一处离开，没有谁在等
-            self.speaker = None
-            return
         self._heard(records, text)
 
     def _heard(self, records: Records, text: str = "") -> BaseException:
@@ -274,18 +286,12 @@ class Channel:
 def _mismatch(phases: list[int]) -> DistributedError:
     doing = "，".join(f"第 {rank} 个进程在{NAMES[Phase(p)]}" for rank, p in enumerate(phases))
     return DistributedError(
-        f"各个进程做的不是同一件事：{doing}；训练、评估、保存、读入要由全部进程一起调用"
+        f"各个进程做的不是同一件事：{doing}；训练、评估、保存、读入要由全部进程一起调用，循环要在同一步离开"
     )
 
 
 def _described(error: BaseException) -> tuple[Status, int, str]:
     """怎样把离开的原因告诉别的进程：种类，退出码，一句话。"""
-    if isinstance(error, GeneratorExit):
-        return (
-            Status.LEFT,
-            0,
-            "提前离开了训练，别的进程还在训练；请在全部进程上的同一步离开，或者用 trainer.stop(原因)",
-        )
     if isinstance(error, KeyboardInterrupt):
         return Status.INTERRUPTED, 130, ""
     if isinstance(error, SystemExit) and isinstance(error.code, int) and error.code > 128:

@@ -24,7 +24,6 @@ class Exits:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._done = False
         self._previous = sys.excepthook
 
     def install(self) -> None:
@@ -37,8 +36,7 @@ class Exits:
     ) -> None:
         channel, met = self._channel, True
         if channel.speaker is None:  # 别的进程还不知道
-            met = channel.exit(error, PATIENCE)
-            self._done = True
+            met = channel.report(error, PATIENCE)
         if not met or channel.speaker == channel.rank:
             if channel.rank:
                 sys.stderr.write(f"第 {channel.rank} 个进程出错：\n")
@@ -47,10 +45,9 @@ class Exits:
             self._abort()
 
     def _meet(self) -> None:
-        if not self._done:
-            failed = self._channel.speaker is not None
-            if not self._channel.exit(None, PATIENCE if failed else None):
-                self._abort()
+        failed = self._channel.speaker is not None
+        if not self._channel.exit(PATIENCE if failed else None):
+            self._abort()
 
     def _abort(self) -> None:
         sys.stdout.flush()
