@@ -1,4 +1,8 @@
-"""把各个参数的梯度排进一段连续的内存，一次求和"""
+"""把各个参数的梯度排进一段连续的内存，一次求和
+
+不与反向传播重叠：在一台机器上量过，分成几段、边算边求和（`Iallreduce`）与算完再求和一样快
+（一千万个参数、两个进程：51.4 与 51.0 毫秒），因为求和用的是同样的核与内存。
+"""
 
 from collections.abc import Callable, Iterable
 from typing import Any
