@@ -11,7 +11,7 @@ from typer.main import get_command
 from gptcore.cli import options as o
 from gptcore.cli.failures import FAILURES, describe, one_line
 from gptcore.cli.help import Command, Group
-from gptcore.cli.ranks import is_quiet, open_ranks, quiet_terminal
+from gptcore.cli.ranks import is_quiet, open_ranks, quiet_terminal, require_flag
 from gptcore.cli.signals import name_of
 from gptcore.cli.streams import complain, prepare_streams, silence
 from gptcore.cli.terminal import open_terminal
@@ -153,6 +153,7 @@ def train(
     chosen = {name for name in settings.to_dict() if _was_given(context, name)}
     folder = out or Path("gptcore-model")
     if not distributed:
+        require_flag()
         run_train(settings, folder, open_terminal(), mode, chosen)
         return
     ranks = open_ranks(settings.threads)

@@ -9,7 +9,7 @@ from typing import Any
 from gptcore.cli.terminal import Terminal, open_terminal
 from gptcore.cli.usage import UsageError
 from gptcore.distributed import DataParallel
-from gptcore.distributed.launch import launched_rank
+from gptcore.distributed.launch import launched_rank, launched_size
 
 FLAG = "--distributed"
 EXAMPLE = f"mpiexec -n 2 gptcore train {FLAG}"
@@ -38,7 +38,21 @@ def is_quiet(args: Sequence[str]) -> bool:
     Args:
         args: 命令行的参数。
     """
-    return FLAG in args and (launched_rank() or 0) > 0
+    return list(args[:1]) == ["train"] and (launched_rank() or 0) > 0
+
+
+def require_flag() -> None:
+    """`mpiexec` 启动了几个进程，却没有 `--distributed`：它们会各自训练同一个模型，写同一个文件夹。
+
+    Raises:
+        UsageError: 是这样。
+    """
+    size = launched_size() or 1
+    if size > 1:
+        raise UsageError(
+            f"mpiexec 启动了 {size} 个进程，却没有 {FLAG}，它们会各自训练，写同一个文件夹；"
+            f"请加上 {FLAG}"
+        )
 
 
 def quiet_terminal() -> Terminal:

@@ -100,6 +100,7 @@ class Channel:
     Attributes:
         rank: 第几个进程。
         size: 一共几个进程。
+        depth: 在几层 `guard` 里面。
         speaker: 出错之后，由第几个进程来说；还没有出错是 `None`。
     """
 
@@ -109,7 +110,7 @@ class Channel:
         self.speaker: int | None = None
         self._mpi = load_mpi()
         self._over: BaseException | None = None
-        self._depth = 0
+        self.depth = 0
 
     # ---------------------------------------------------------------- 商量
 
@@ -146,16 +147,16 @@ class Channel:
     @contextmanager
     def guard(self) -> Generator[None]:
         """其中的代码无论怎样离开，只要不是正常结束，都告诉别的进程。"""
-        if not self._depth:
+        if not self.depth:
             self.restart()
-        self._depth += 1
+        self.depth += 1
         try:
             yield
         except BaseException as error:
             self._leave(error)
             raise
         finally:
-            self._depth -= 1
+            self.depth -= 1
 
     def report(self, error: BaseException, patience: float) -> bool:
         """没有人处理的错误，告诉别的进程。

@@ -9,7 +9,7 @@ import json
 import signal
 import time
 from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -148,9 +148,15 @@ class DataParallel(SingleProcess):
 
     # ---------------------------------------------------------------- 开始与结束
 
-    def guard(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def guard(self) -> Generator[None]:
         """其中的错误要让别的进程也知道。"""
-        return self._channel.guard()
+        try:
+            with self._channel.guard():
+                yield
+        finally:
+            if not self._channel.depth:
+                self._interrupts.release()
 
     @contextmanager
     def together(self) -> Generator[None]:
@@ -176,8 +182,7 @@ class DataParallel(SingleProcess):
             Phase.START, checksum=settings_checksum(trainer), step=trainer.state.step
         )
         require_same(records, "训练的设置或数据", "请让各个进程运行同样的程序，读同样的数据")
-        for array in shared_arrays(trainer):
-            self._channel.send_array(array)
+        self._send_arrays(trainer)
         if fresh and self.rank:
             restore(trainer, derive(capture(trainer), self.rank))
         if self.rank:
@@ -221,6 +226,10 @@ class DataParallel(SingleProcess):
         if self.threads_each:
             found["threads"] = self.threads_each
         return found | ({"processes": self.size} if self.size > 1 else {})
+
+    def _send_arrays(self, trainer: Trainer) -> None:
+        for array in shared_arrays(trainer):
+            self._channel.send_array(array)
 
     def _pass_on(self, trainer: Trainer, number: int) -> None:
         """别的进程收到的信号，由第 0 个进程当作自己收到的：先保存，再中断。"""
@@ -325,11 +334,22 @@ class DataParallel(SingleProcess):
             self._channel.exchange(
                 Phase.CALLBACKS, command=Command.EVALUATE, count=-1 if limit is None else limit
             )
+        self._require_ready(trainer)
         rows = batch_losses(trainer.model, trainer.loss_fn, dataset, limit, self.rank, self.size)
         records = self._channel.exchange(Phase.EVALUATE, step=len(rows))
         require_same(records, "测试集的批数", "请让各个进程读同样的数据")
         self._channel.add(rows)
         return mean_loss(rows)
+
+    def _require_ready(self, trainer: Trainer) -> None:
+        """评估之前，参数要处处相同；还没有训练过的，先统一成第 0 个进程的。"""
+        step = trainer.state.step
+        check = parameters_checksum(trainer)
+        records = self._channel.exchange(Phase.EVALUATE, checksum=check, step=step)
+        if trainer.dataset is None and len(set(records["checksum"].tolist())) > 1:
+            self._send_arrays(trainer)
+        else:
+            require_equal_parameters(records, step)
 
     def save(self, trainer: Trainer, folder: Path) -> Path:
         """第 0 个进程保存，别的进程交出自己的随机数生成器，等它写完。"""
@@ -354,13 +374,14 @@ class DataParallel(SingleProcess):
         return [json.loads(text) for text in texts[1:]]
 
     def resume(self, trainer: Trainer, folder: Path, missing_ok: bool) -> None:
-        """第 0 个进程读检查点，其余的状态传给大家；参数与优化器在开始训练时统一。"""
+        """第 0 个进程读检查点，传给大家。"""
         loaded = read_newest(trainer, folder, missing_ok) if self.is_main else None
         self._channel.exchange(Phase.RESUME)
         found = parse_loaded(self._channel.send_text(dump_loaded(loaded)))
         if found is None:
             return
         adopt(trainer, found)
+        self._send_arrays(trainer)
         if self.rank:
             saved = found.generators
             extra = self.rank >= len(saved)

@@ -83,7 +83,7 @@ def batch_losses(
         size: 一共几个进程。
 
     Returns:
-        形状 (批数, 2)，每一行是损失乘标签数、标签数。
+        形状 `(批数, 2)`，每一行是损失乘标签数、标签数。
     """
     batches: Any = getattr(dataset, "evaluation_batches", None)
     rows: list[tuple[float, int]] = []

@@ -12,6 +12,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
+import pytest
 from training.runs import chars, gpt_trainer, moments, scheduler, weights
 
 from gptcore import (
@@ -22,6 +23,7 @@ from gptcore import (
     Checkpoints,
     DataParallel,
     Dataset,
+    DistributedError,
     EarlyStopping,
     Evaluate,
     GPTLoss,
@@ -67,9 +69,18 @@ def save(folder: Path, name: str, trainer: Any, losses: list[float], **more: Any
 def gradients(folder: Path, name: str, dtype: str) -> None:
     """一步的梯度，不裁剪。"""
     dataset, trainer = prepare(folder, connect(), max_norm=None, dtype=dtype)
+    before = trainer.evaluate(dataset).loss
     reports = list(trainer.steps(dataset, 1, shuffle=True))
     grads = {f"g{i}": p.grad for i, p in enumerate(trainer.model.parameters)}
-    save(folder, name, trainer, [r.loss for r in reports], norm=reports[0].grad_norm, **grads)
+    save(
+        folder,
+        name,
+        trainer,
+        [r.loss for r in reports],
+        norm=reports[0].grad_norm,
+        first=before,
+        **grads,
+    )
 
 
 def stories(folder: Path, name: str) -> None:
@@ -221,7 +232,11 @@ def loop(folder: Path, what: str) -> None:
             misbehave(what, trainer)
     if what == "save":
         trainer.save_checkpoint(folder / "saved")
+        before = trainer.evaluate(dataset)
+        for p in trainer.model.parameters:
+            p.data *= parallel.rank
         trainer.resume(folder / "saved")
+        assert trainer.evaluate(dataset) == before
     result = [count, trainer.stop_reason]
     (folder / f"result-{parallel.rank}.json").write_text(json.dumps(result), encoding="utf-8")
 
@@ -246,6 +261,19 @@ def nan(folder: Path, skip: str) -> None:
     callbacks = [Checkpoints(folder / "run", 5)]
     losses = [r.loss for r in trainer.steps(dataset, 14, callbacks=callbacks)]
     save(folder, "nan", trainer, losses, skipped=trainer.state.skipped)
+
+
+def alone(folder: Path) -> None:
+    """没有 mpiexec，自己给出通信器。"""
+    from mpi4py import MPI
+
+    parallel = DataParallel(MPI.COMM_SELF)
+    dataset, trainer = prepare(folder, parallel)
+    assert [r.step for r in trainer.steps(dataset, 3)] == [0, 1, 2]
+    assert str(parallel) == "1 个进程，都在这台机器上"
+    with pytest.raises(DistributedError, match="要由 mpiexec 启动"):
+        DataParallel()
+    (folder / "done").touch()
 
 
 def environment(folder: Path) -> None:

@@ -2,12 +2,15 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from distributed.launching import needs_mpi, ranks
+from cli.running import clean_environment
+from distributed.launching import PROGRAM, needs_mpi, ranks
 
 from gptcore.training.checkpoints import find_checkpoints
 
@@ -109,6 +112,13 @@ def test_nan_on_one_rank_ends_all_and_names_it(tmp_path: Path) -> None:
 def test_nan_is_skipped_everywhere(tmp_path: Path, count: int) -> None:
     assert ranks(count, "nan", tmp_path, 1).code == 0
     assert np.load(tmp_path / "nan.npz")["skipped"] == 1
+
+
+def test_alone_with_a_communicator(tmp_path: Path) -> None:
+    environment = {k: v for k, v in clean_environment().items() if not k.startswith("PMI")}
+    command = [sys.executable, PROGRAM, "alone", tmp_path]
+    subprocess.run(command, check=True, timeout=60, env=environment)
+    assert (tmp_path / "done").exists()
 
 
 def test_one_thread_each_on_a_shared_machine(tmp_path: Path) -> None:

@@ -122,6 +122,14 @@ def test_interrupted_saves_and_resumes(
 
 
 @needs_mpi
+def test_several_processes_need_the_flag(tmp_path: Path, corpus: Path) -> None:
+    outcome = gptcore(2, "train", "--corpus", corpus, *RUN, "--out", tmp_path / "run")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.count("mpiexec 启动了 2 个进程，却没有 --distributed") == 1
+    assert not (tmp_path / "run").exists()
+
+
+@needs_mpi
 def test_errors_are_told_once(tmp_path: Path, corpus: Path) -> None:
     common = ("train", "--corpus", corpus, *RUN, "--distributed", "--out", tmp_path / "run")
     for arguments in (("--steps", "abc"), ("--corpus", tmp_path / "没有"), ("--batch-size", 9999)):
