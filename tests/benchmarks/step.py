@@ -1,163 +1,161 @@
-"""一步训练的时间：gptcore 与 PyTorch 在同一个进程里轮流运行
+"""一步训练的时间：前向、损失、反向、梯度裁剪与 AdamW，都走公开的接口
 
-一步是前向、损失、反向、梯度裁剪与 AdamW，都走公开的接口。两边的线程数相同；PyTorch 用融合的 AdamW
-与 scaled_dot_product_attention。机器忽快忽慢，所以每一轮两边各测几步、次序交替，比较每一轮的比值，取中位数。
+比较的各方，各在自己的进程里，轮流运行：
 
-    python tests/benchmarks/step.py                  # 第 15 章的尺寸，一个线程
-    python tests/benchmarks/step.py --size M --threads 2
+- gptcore：线程数与 `GPTTrainer` 训练同样大小的模型时相同；
+- PyTorch：eager，全部的核，融合的 AdamW，scaled_dot_product_attention；另有一个线程的，模型小时它更快；
+- torch.compile：同一个模型，编译不计在内；
+- 书里的程序：第 15 章的模型与损失，反向写成闭包；线性层、softmax 与优化器用库里的；只测 S 与 M；
+- 下限：一步必须做的乘加，按这台机器做一次大的矩阵乘法的速度来做要多久，乘法之外的都不算。
+
+    python tests/benchmarks/step.py                        # 全部尺寸
+    python tests/benchmarks/step.py --sizes S M --threads 1
 """
 
-import argparse
-import platform
-import statistics
-import time
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
-from threadpoolctl import threadpool_info, threadpool_limits
-from torch import nn
-from torch.nn import functional
+from floor import floor_seconds
+from pairing import ALL, Side, Times, alternate
+from plan import Plan, cpu_count, use_our_threads
+from rows import OURS, Row, make_row
+from sizes import SIZES, Size
+from worker import Jobs, Once, SideError, timed
 
-import gptcore
 from gptcore import GPT, AdamWOptimizer, GPTLoss, Tensor
 
-SIZES = {  # 批大小、上下文、嵌入、头数、块数、词表
-    "S": (4, 32, 64, 2, 2, 65),
-    "M": (12, 64, 128, 4, 4, 65),
-    "L": (16, 256, 384, 6, 6, 65),
-    "G": (2, 128, 768, 12, 12, 50257),
-}
+BOOK_CODE = Path(__file__).resolve().parents[2] / "docs" / "book" / "code"
+BOOK, FLOOR = "书里的程序", "下限"
+EAGER, COMPILED, ONE = "PyTorch", "torch.compile", "PyTorch，1 个线程"
 
 
-class TorchBlock(nn.Module):
-    def __init__(self, embedding_size: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(embedding_size), nn.LayerNorm(embedding_size)
-        self.c_attn = nn.Linear(embedding_size, 3 * embedding_size)
-        self.output = nn.Linear(embedding_size, embedding_size)
-        self.up = nn.Linear(embedding_size, 4 * embedding_size)
-        self.down = nn.Linear(4 * embedding_size, embedding_size)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        batch, length, size = x.shape
-        q, k, v = (
-            part.view(batch, length, self.heads, -1).transpose(1, 2)  # (B, H, T, d)
-            for part in self.c_attn(self.norm1(x)).split(size, 2)
-        )
-        context = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.output(context.transpose(1, 2).reshape(batch, length, size))
-        return x + self.down(functional.gelu(self.up(self.norm2(x)), approximate="tanh"))
+def gptcore_training(
+    size: Size, ids: np.ndarray, labels: np.ndarray
+) -> tuple[Callable[[], Tensor], AdamWOptimizer]:
+    """求出梯度的函数，优化器。"""
+    _, length, embedding, heads, blocks, vocab = size
+    options = {"tied": True, "head_bias": False} if vocab == SIZES["G"].vocab else {}
+    model = GPT(vocab, length, embedding, heads, blocks, **options)
+    return _training(model, GPTLoss(), ids, labels)
 
 
-class TorchGPT(nn.Module):
-    def __init__(self, length: int, size: int, heads: int, blocks: int, vocab: int) -> None:
-        super().__init__()
-        self.tokens, self.positions = nn.Embedding(vocab, size), nn.Embedding(length, size)
-        self.blocks = nn.ModuleList(TorchBlock(size, heads) for _ in range(blocks))
-        self.norm, self.head = nn.LayerNorm(size), nn.Linear(size, vocab)
-        self.register_buffer("range", torch.arange(length))
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        x = self.tokens(ids) + self.positions(self.range)
-        for block in self.blocks:
-            x = block(x)
-        return self.head(self.norm(x))
+def gptcore_step(size: Size, ids: np.ndarray, labels: np.ndarray) -> Callable[[], float]:
+    """完整的一步，给出损失。"""
+    return _step(*gptcore_training(size, ids, labels))
 
 
-def gptcore_step(
-    config: tuple[int, ...], ids: np.ndarray, labels: np.ndarray
-) -> Callable[[], float]:
-    _, length, size, heads, blocks, vocab = config
-    model = GPT(vocab, length, size, heads, blocks)
-    optimizer, loss_fn = AdamWOptimizer(model.parameters, lr=1e-3), GPTLoss()
+def book_step(size: Size, ids: np.ndarray, labels: np.ndarray) -> Callable[[], float]:
+    """第 15 章的程序的一步。"""
+    sys.path.insert(0, str(BOOK_CODE))
+    import chapter15
+
+    _, *shape = size
+    length, embedding, heads, blocks, vocab = shape
+    model = chapter15.GPT(vocab, length, embedding, heads, blocks)
+    return _step(*_training(model, chapter15.GPTLoss(), ids, labels))
+
+
+def _training(
+    model: Any, loss_fn: Any, ids: np.ndarray, labels: np.ndarray
+) -> tuple[Callable[[], Tensor], AdamWOptimizer]:
+    optimizer = AdamWOptimizer(model.parameters, lr=1e-3)
     x, y = Tensor(ids), Tensor(labels)
 
-    def step() -> float:
+    def gradients() -> Tensor:
         loss = loss_fn(model(x), y)
         optimizer.zero_grad()
         loss.backward()
+        return loss
+
+    return gradients, optimizer
+
+
+def _step(gradients: Callable[[], Tensor], optimizer: AdamWOptimizer) -> Callable[[], float]:
+    def step() -> float:
+        loss = gradients()
         optimizer.clip_grad_norm(1.0)
         optimizer.step()
-        return float(loss)
+        return float(loss.data)
 
+    step.parameters = sum(p.size for p in optimizer.parameters)
     return step
 
 
-def torch_step(config: tuple[int, ...], ids: np.ndarray, labels: np.ndarray) -> Callable[[], float]:
-    _, length, size, heads, blocks, vocab = config
-    model = TorchGPT(length, size, heads, blocks, vocab)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-    x, y = torch.from_numpy(ids), torch.from_numpy(labels).flatten()
-
-    def step() -> float:
-        loss = functional.cross_entropy(model(x).view(-1, vocab), y)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        return loss.item()
-
-    return step
-
-
-def milliseconds(step: Callable[[], float], repeats: int) -> float:
-    times: list[float] = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        step()
-        times.append((time.perf_counter() - start) * 1e3)
-    return statistics.median(times)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description="一步训练：gptcore 与 PyTorch 的时间之比")
-    parser.add_argument("--size", choices=SIZES, default="S", help="模型的尺寸")
-    parser.add_argument("--threads", type=int, default=1, help="两边的线程数")
-    parser.add_argument("--rounds", type=int, default=20, help="轮数")
-    parser.add_argument("--repeats", type=int, default=20, help="每一轮两边各多少步")
-    parser.add_argument("--at-least", type=float, default=1.0, help="比值的下限")
-    options = parser.parse_args()
-
-    config = SIZES[options.size]
-    rng = np.random.default_rng(0)
-    ids = rng.integers(0, config[-1], config[:2])
-    labels = rng.integers(0, config[-1], config[:2])
+def sides(threads: int | None, book: bool = False) -> Jobs:
+    """各个尺寸，gptcore 或书里的程序。"""
     np.random.seed(0)
-    torch.manual_seed(0)
-    torch.set_num_threads(options.threads)
-    with threadpool_limits(options.threads, "blas"):
-        steps = {
-            "PyTorch": torch_step(config, ids, labels),
-            "gptcore": gptcore_step(config, ids, labels),
-        }
-        for step in steps.values():
-            milliseconds(step, 5)
-        rounds: list[dict[str, float]] = []
-        for i in range(options.rounds):
-            order = list(steps) if i % 2 == 0 else list(steps)[::-1]
-            rounds.append({name: milliseconds(steps[name], options.repeats) for name in order})
-        blas = [
-            f"{p['internal_api']} {p.get('version')}"
-            for p in threadpool_info()
-            if p["user_api"] == "blas"
-        ]
 
-    ratio = statistics.median(r["PyTorch"] / r["gptcore"] for r in rounds)
-    print(
-        f"尺寸 {options.size} {config}，{options.threads} 个线程，{options.rounds} 轮 × {options.repeats} 步"
-    )
-    print(
-        f"Python {platform.python_version()}，NumPy {np.__version__}（{'、'.join(blas)}），"
-        f"PyTorch {torch.__version__}，gptcore {gptcore.__version__}"
-    )
-    for name in steps:
-        times = [r[name] for r in rounds]
-        print(f"{name:8} 中位数 {statistics.median(times):8.2f} 毫秒，最小 {min(times):8.2f} 毫秒")
-    print(f"PyTorch 的时间 ÷ gptcore 的时间 = {ratio:.2f}（大于 1 表示 gptcore 更快）")
-    return int(ratio < options.at_least)
+    def prepare(size: Size) -> Once:
+        step = (book_step if book else gptcore_step)(size, *size.random_batch())
+        once = timed(step)
+        used = use_our_threads(step.parameters, threads)
+        once.facts = {"parameters": step.parameters, "first_loss": step(), **used}
+        return once
+
+    return {name: partial(prepare, size) for name, size in SIZES.items()}
+
+
+def contenders(plan: Plan, size: str) -> dict[str, tuple[Any, ...]]:
+    """一个尺寸有哪几方：名字，与怎样开始它。"""
+    found: dict[str, tuple[Any, ...]] = {
+        OURS: ("step:sides", plan.threads),
+        EAGER: ("step_torch:sides", plan.torch_threads),
+        ONE: ("step_torch:sides", 1),
+        COMPILED: ("step_torch:sides", plan.torch_threads, True),
+        BOOK: ("step:sides", plan.threads, True),
+        FLOOR: ("floor:sides",),
+    }
+    if size not in ("S", "M"):
+        del found[BOOK], found[ONE]
+    if plan.torch_threads == 1:
+        found.pop(ONE, None)
+    return {name: start for name, start in found.items() if name not in plan.without}
+
+
+def measure(plan: Plan) -> Iterator[Row]:
+    """逐个尺寸测。"""
+    for name in plan.sizes_or(list(SIZES)):
+        with ExitStack() as stack:
+            running: dict[str, Side] = {}
+            facts: dict[str, Any] = {}
+            problems: dict[str, str] = {}
+            for side, start in contenders(plan, name).items():
+                try:
+                    running[side] = stack.enter_context(plan.start(*start)).choose(name)
+                    running[side].run(1)  # 编译要到运行时才失败
+                except SideError as error:
+                    if side == OURS:
+                        raise
+                    problems[side] = str(error)
+                    running.pop(side, None)
+                    continue
+                facts[side] = running[side].facts
+            _require_same(facts)
+            times = alternate(running, plan.rounds_for(name))
+        if FLOOR in times:
+            threads = plan.threads or cpu_count()
+            facts[FLOOR] |= {"multiply_adds": SIZES[name].multiply_adds, "threads": threads}
+            times[FLOOR] = _floor(times[FLOOR], SIZES[name], threads)
+        yield make_row("step", name, name, times, facts, problems)
+
+
+def _floor(runs: list[Times], size: Size, threads: int) -> list[Times]:
+    return [{ALL: floor_seconds(size.multiply_adds, run[ALL], threads)} for run in runs]
+
+
+def _require_same(facts: Mapping[str, Mapping[str, Any]]) -> None:
+    """各方的模型要一样大。"""
+    counts = {side: found["parameters"] for side, found in facts.items() if "parameters" in found}
+    if len(set(counts.values())) > 1:
+        raise ValueError(f"各方的参数个数不同：{counts}")
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    from table import command
+
+    raise SystemExit(command(__doc__, measure))

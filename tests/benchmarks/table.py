@@ -1,0 +1,160 @@
+"""结果的表：打印在终端，也展开在网页上；各个脚本共用的命令行"""
+
+import argparse
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypedDict
+
+from plan import Measure, add_options, plan_from
+from rich.cells import cell_len
+from rows import OURS, Row, Spread
+from targets import checks
+
+
+class Table(TypedDict):
+    """一张表；每一格都是文字，`align` 里 l 靠左、r 靠右。"""
+
+    head: list[str]
+    align: str
+    rows: list[list[str]]
+
+
+TITLES = {
+    "step": "一步训练",
+    "kernels": "核函数，前向与反向",
+    "optimizer": "优化器",
+    "generation": "生成",
+    "tokenizer": "分词器",
+    "memory": "内存的峰值",
+    "import": "导入",
+}
+
+
+def duration(seconds: float) -> str:
+    """时间，三位有效数字。"""
+    for unit, scale in (("秒", 1.0), ("毫秒", 1e-3)):
+        if seconds >= scale:
+            return f"{significant(seconds / scale)} {unit}"
+    return f"{significant(seconds * 1e6)} 微秒"
+
+
+def significant(value: float) -> str:
+    """三位有效数字，不用科学记数法。"""
+    decimals = max(0, 2 - len(str(int(value))) + 1) if value >= 1 else 3
+    return f"{value:,.{decimals}f}"
+
+
+def size_of(count: float) -> str:
+    """内存的大小。"""
+    return f"{significant(count / 2**20)} MiB"
+
+
+def ratio(spread: Spread) -> str:
+    """比值，括号里是中间一半的范围。"""
+    return f"{spread['median']:.2f}（{spread['low']:.2f}–{spread['high']:.2f}）"
+
+
+def side_names(rows: Iterable[Row]) -> list[str]:
+    """出现过的各方，gptcore 在前。"""
+    return list(dict.fromkeys([OURS, *(side for row in rows for side in row["sides"])]))
+
+
+def part_table(rows: Sequence[Row]) -> Table:
+    """一个部分的表：各方的中位数，与另一方 ÷ gptcore 的比值。"""
+    show = size_of if rows[0]["part"] == "memory" else duration
+    sides = side_names(rows)
+    named = any(row["name"] != row["size"] for row in rows)
+    sized = any(row["size"] for row in rows)
+    head = ["项目"] * named + ["尺寸"] * sized + sides
+    head += [f"{side} ÷ {OURS}" for side in sides[1:]]
+    body = [
+        [row["name"]] * named
+        + [row["size"]] * sized
+        + [show(row["sides"][s]["median"]) if s in row["sides"] else "–" for s in sides]
+        + [ratio(row["ratios"][s]) if s in row["ratios"] else "–" for s in sides[1:]]
+        for row in rows
+    ]
+    labels = named + sized
+    return {"head": head, "align": "l" * labels + "r" * (len(head) - labels), "rows": body}
+
+
+def by_part(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """按部分归到一起。"""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row["part"], []).append(row)
+    return found
+
+
+def render(table: Table) -> str:
+    """终端里的表；汉字占两列。"""
+    lines = [table["head"], *table["rows"]]
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(
+            " " * (width - cell_len(cell)) + cell
+            if side == "r"
+            else cell + " " * (width - cell_len(cell))
+            for cell, width, side in zip(line, widths, table["align"], strict=True)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def progress(row: Row) -> str:
+    """一项测完时的一行。"""
+    name = row["name"] if row["name"] == row["size"] else f"{row['name']} {row['size']}".rstrip()
+    found = "，".join(f"{side} {ratio(r)}" for side, r in row["ratios"].items())
+    pieces = "".join(
+        f"；{piece} " + "、".join(f"{r['median']:.2f}" for r in sides.values())
+        for piece, sides in row.get("pieces", {}).items()
+    )
+    problems = "".join(f"；没有测成 {s}：{p}" for s, p in row.get("problems", {}).items())
+    return f"{TITLES[row['part']]} {name}：{found}{pieces}{problems}"
+
+
+def report(rows: Sequence[Row]) -> None:
+    """打印全部的表。"""
+    for part, found in by_part(rows).items():
+        print(
+            f"\n{TITLES[part]}（÷ {OURS} 是各轮时间之比的中位数与中间一半，大于 1 表示 {OURS} 更好）"
+        )
+        print(render(part_table(found)))
+
+
+def judge(rows: Sequence[Row]) -> bool:
+    """逐项打印达到没有；全部达到才是真。"""
+    found = list(checks(rows))
+    print()
+    for text, passed in found:
+        print("达到  " if passed else "没有达到", text)
+    return all(passed for _, passed in found)
+
+
+def command(title: str | None, measure: Measure, only: Sequence[str] | None = None) -> int:
+    """一个部分单独运行。"""
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=title, formatter_class=formatter)
+    add_options(parser)
+    if only is not None:
+        parser.add_argument("--only", nargs="+", choices=only, help="只测哪几项")
+    options = parser.parse_args()
+    return run(measure(plan_from(options, getattr(options, "only", None))), options)
+
+
+def run(rows: Iterable[Row], options: argparse.Namespace) -> int:
+    """一项一项地测，最后打印表；有 `--check` 时看达到没有。"""
+    found: list[Row] = []
+    for row in rows:
+        print(progress(row), flush=True)
+        found.append(row)
+    report(found)
+    return 0 if not options.check or judge(found) else 1
+
+
+def save(path: Path, facts: dict[str, Any], rows: Sequence[Row]) -> None:
+    """写成 JSON：事实、每一项结果，以及网页上的表。"""
+    tables = {part: part_table(found) for part, found in by_part(rows).items()}
+    text = json.dumps({**facts, "rows": rows, "tables": tables}, ensure_ascii=False, indent=1)
+    path.write_text(text + "\n", encoding="utf-8")
