@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from gptcore.training import Trainer
 
 
+def different(records: Records) -> list[int]:
+    """哪些进程的校验和或步数与第 0 个的不同。"""
+    checks, steps = records["checksum"].tolist(), records["step"].tolist()
+    pairs = list(zip(checks, steps, strict=True))
+    return [rank for rank, pair in enumerate(pairs) if pair != pairs[0]]
+
+
 def require_same(records: Records, what: str, remedy: str) -> None:
     """各个进程的记录里，校验和与步数都和第 0 个的相同。
 
@@ -31,10 +38,7 @@ def require_same(records: Records, what: str, remedy: str) -> None:
     Raises:
         DistributedError: 有的进程不同；消息写出是第几个。
     """
-    checks, steps = records["checksum"].tolist(), records["step"].tolist()
-    pairs = list(zip(checks, steps, strict=True))
-    wrong = [str(rank) for rank, pair in enumerate(pairs) if pair != pairs[0]]
-    if wrong:
+    if wrong := [str(rank) for rank in different(records)]:
         raise DistributedError(
             f"{what}：第 {'、'.join(wrong)} 个进程的与第 0 个进程的不同；{remedy}"
         )

@@ -5,7 +5,8 @@
 - 各个进程在做同一件事，才真的去做；做的不是同一件，全部报错，说出谁在做什么；
 - 有一个出了错（或者被中断、提前结束），它在离开之前发来的记录说明这件事，其余的随即停下，不会等它。
 
-进程突然死去（例如被系统终止）时，`mpiexec` 会结束其余的进程。
+进程突然死去（例如被系统终止）时，`mpiexec` 会结束其余的进程。通信做到一半被打断（例如第二次 Ctrl-C）时，
+已经没有办法再商量，说完就结束全部进程（`MPI_Abort`）。
 """
 
 from __future__ import annotations
@@ -102,12 +103,14 @@ class Channel:
         size: 一共几个进程。
         depth: 在几层 `guard` 里面。
         speaker: 出错之后，由第几个进程来说；还没有出错是 `None`。
+        broken: 通信做到一半被打断时，结束程序用的退出码；没有被打断是 0。
     """
 
     def __init__(self, comm: Any) -> None:
         self.comm = comm
         self.rank, self.size = int(comm.Get_rank()), int(comm.Get_size())
         self.speaker: int | None = None
+        self.broken = 0
         self._mpi = load_mpi()
         self._over: BaseException | None = None
         self.depth = 0
@@ -130,15 +133,29 @@ class Channel:
         """
         if self._over is not None:
             raise self._over
-        records = self._gather(phase, Status.OK, fields)
-        if records["status"].any():
-            raise self._heard(records)
+        with self.unbroken():
+            records = self._gather(phase, Status.OK, fields)
+            heard = self._heard(records) if records["status"].any() else None
+        if heard is not None:
+            raise heard
         phases = cast("list[int]", records["phase"].tolist())
         if any(other != phase for other in phases):
             raise self._end(
                 _mismatch(phases), next(r for r, p in enumerate(phases) if p != Phase.EXIT)
             )
         return records
+
+    @contextmanager
+    def unbroken(self) -> Generator[None]:
+        """几次通信要么都做，要么都不做：在其中被打断，就再也配不上了。"""
+        if self.broken:
+            raise DistributedError("通信曾经做到一半被打断，不能继续；请重新启动各个进程")
+        try:
+            yield
+        except BaseException as error:
+            if self._over is None:
+                self.broken = _described(error)[1]
+            raise
 
     def restart(self) -> None:
         """新的一次训练：以前的错误都过去了。"""
@@ -170,10 +187,11 @@ class Channel:
         """
         status, code, text = _described(error)
         try:
-            records = self._gather(Phase.EXIT, status, {"flag": code}, patience)
+            with self.unbroken():
+                records = self._gather(Phase.EXIT, status, {"flag": code}, patience)
+                self._heard(records, text)
         except TimeoutError:
             return False
-        self._heard(records, text)
         return True
 
     def exit(self, patience: float | None) -> bool:
@@ -186,6 +204,8 @@ class Channel:
             是否等到了。
         """
         while not self._mpi.Is_finalized():
+            if self.broken:
+                return False
             try:
                 records = self._gather(Phase.EXIT, Status.OK, {}, patience)
             except TimeoutError:
@@ -200,10 +220,13 @@ class Channel:
         # 循环提前离开（break，或者使用者的代码出错）不算：接下来做什么，下一次交换时自然知道
         if isinstance(error, GeneratorExit) or self._over is not None or self._mpi.Is_finalized():
             return
-        self.speaker = self.rank  # 商量到一半又被中断时，结束程序之前不再一直等
+        self.speaker = self.rank
+        if self.broken:
+            return
         status, code, text = _described(error)
-        records = self._gather(Phase.LEAVE, status, {"flag": code})
-        self._heard(records, text)
+        with self.unbroken():
+            records = self._gather(Phase.LEAVE, status, {"flag": code})
+            self._heard(records, text)
 
     def _heard(self, records: Records, text: str = "") -> BaseException:
         """有进程出了错：听它说，得到该抛出的错误。"""

@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +16,7 @@ import numpy as np
 
 from gptcore.data import Dataset
 from gptcore.distributed.agreement import (
+    different,
     dump_loaded,
     parameters_checksum,
     parse_loaded,
@@ -26,21 +25,17 @@ from gptcore.distributed.agreement import (
     settings_checksum,
     shared_arrays,
 )
-from gptcore.distributed.channel import Channel, Phase
-from gptcore.distributed.exits import Exits
+from gptcore.distributed.channel import Phase
 from gptcore.distributed.gradients import GradientBuffer
-from gptcore.distributed.launch import load_mpi, world
+from gptcore.distributed.ranks import Ranks
 from gptcore.models.generation import require_count
 from gptcore.tensor import Tensor
-from gptcore.threads import blas_threads
 from gptcore.training import Callback
 from gptcore.training.accumulation import backward
 from gptcore.training.checkpoints import save_checkpoint
 from gptcore.training.evaluation import batch_losses, mean_loss
 from gptcore.training.generators import States, capture, derive, restore
-from gptcore.training.interrupts import Interrupts
 from gptcore.training.resuming import adopt, read_newest
-from gptcore.training.strategy import SingleProcess
 
 if TYPE_CHECKING:
     from gptcore.training import Trainer
@@ -54,7 +49,7 @@ class Command(IntEnum):
     SAVE = 2
 
 
-class DataParallel(SingleProcess):
+class DataParallel(Ranks):
     r"""数据并行：几个进程各有一份模型，各算一部分样本，每一步把梯度合在一起，参数因此处处相同。
 
     每个进程运行同一个程序，由 `mpiexec -n 2 python 程序.py` 启动；进程之间的通信由 MPI 完成。
@@ -117,135 +112,79 @@ class DataParallel(SingleProcess):
         self, comm: Any = None, *, threads: int | None = None, check_every: int = 100
     ) -> None:
         require_count("DataParallel", "check_every", check_every, 1)
-        if threads is not None:
-            require_count("DataParallel", "threads", threads, 1)
-        mpi = load_mpi()
-        self.comm = (world() if comm is None else comm).Dup()
-        self._channel = Channel(self.comm)
-        self.rank, self.size = self._channel.rank, self._channel.size
-        local = self.comm.Split_type(mpi.COMM_TYPE_SHARED)
-        self.local_size = int(local.Get_size())
-        local.Free()
-        self.threads_each = 1 if threads is None and self.local_size > 1 else threads
+        super().__init__(comm, threads)
         self.check_every = check_every
         self.allreduce_seconds = 0.0
         self._gradients = GradientBuffer()
-        self._interrupts = Interrupts()
         self._leading = False
         self._culprit = -1
-        if self.size > 1:
-            Exits(self._channel).install()
-
-    @property
-    def is_main(self) -> bool:
-        """是不是第 0 个进程：由它显示、记录与保存。"""
-        return self.rank == 0
-
-    def __str__(self) -> str:
-        where = "，都在这台机器上" if self.local_size == self.size else ""
-        each = f"，每个 {self.threads_each} 个 BLAS 线程" if self.threads_each else ""
-        return f"{self.size} 个进程{where}{each}"
 
     # ---------------------------------------------------------------- 开始与结束
 
-    @contextmanager
-    def guard(self) -> Generator[None]:
-        """其中的错误要让别的进程也知道。"""
-        try:
-            with self._channel.guard():
-                yield
-        finally:
-            if not self._channel.depth:
-                self._interrupts.release()
-
-    @contextmanager
-    def together(self) -> Generator[None]:
-        """一段各个进程都要做、其中没有通信的事：有一个出错，全部停下。"""
-        with self.guard():
-            yield
-            self._channel.exchange(Phase.TOGETHER)
-
-    def share_text(self, text: str) -> str:
-        """第 0 个进程的一段文字传给大家；全部进程一起调用。
-
-        Args:
-            text: 文字；别的进程给出的不看。
-        """
-        with self.guard():
-            self._channel.exchange(Phase.TOGETHER)
-            return self._channel.send_text(text)
-
     def start(self, trainer: Trainer, fresh: bool) -> None:
         """核对设置，把参数与优化器的状态统一成第 0 个进程的；从头训练时，给每个进程一串自己的随机数。"""
-        self._channel.restart()
-        records = self._channel.exchange(
-            Phase.START, checksum=settings_checksum(trainer), step=trainer.state.step
-        )
+        self.channel.restart()
+        check = settings_checksum(trainer)
+        with self.channel.unbroken():
+            records = self.channel.exchange(Phase.START, checksum=check, step=trainer.state.step)
+            if not different(records):
+                self._send_arrays(trainer)
         require_same(records, "训练的设置或数据", "请让各个进程运行同样的程序，读同样的数据")
-        self._send_arrays(trainer)
         if fresh and self.rank:
             restore(trainer, derive(capture(trainer), self.rank))
-        if self.rank:
-            self._interrupts.watch()
+        if not self._savers(trainer):
+            self.interrupts.watch()
 
     def stopping(self, trainer: Trainer) -> bool:
         """互相通告有没有要停下的、收到信号的，到时候核对参数。"""
-        step, received = trainer.state.step, self._interrupts.received
-        records = self._channel.exchange(
-            Phase.NEXT,
-            step=step,
-            flag=trainer.stop_reason is not None,
-            signal=received or 0,
-            checksum=0 if step % self.check_every else parameters_checksum(trainer),
-        )
+        step, received = trainer.state.step, self.interrupts.received
+        check = 0 if step % self.check_every else parameters_checksum(trainer)
+        stopping, number = trainer.stop_reason is not None, received or 0
+        with self.channel.unbroken():
+            records = self.channel.exchange(
+                Phase.NEXT, step=step, flag=stopping, signal=number, checksum=check
+            )
+            stopped = np.flatnonzero(records["flag"])
+            if len(stopped):
+                reason = trainer.stop_reason or ""
+                trainer.stop_reason = self.channel.send_text(reason, int(stopped[0]))
         require_equal_parameters(records, step)
         if signals := records["signal"][records["signal"] != 0].tolist():
-            self._interrupts.received = None
+            self.interrupts.received = None
             self._pass_on(trainer, int(signals[0]))
-        stopped = np.flatnonzero(records["flag"])
-        if len(stopped):
-            root = int(stopped[0])
-            trainer.stop_reason = self._channel.send_text(trainer.stop_reason or "", root)
         return len(stopped) > 0
 
     def finish(self, trainer: Trainer) -> None:
-        """最后再核对一次参数；不再留意信号。"""
+        """最后再核对一次参数。"""
         step = trainer.state.step
         check = parameters_checksum(trainer)
-        records = self._channel.exchange(Phase.FINISH, checksum=check, step=step)
+        records = self.channel.exchange(Phase.FINISH, checksum=check, step=step)
         require_equal_parameters(records, step)
-        self._interrupts.release()
-
-    def threads(self, parameters: int) -> Any:
-        """几个进程在同一台机器上时，每个一个 BLAS 线程。"""
-        return blas_threads(self.threads_each) if self.threads_each else super().threads(parameters)
-
-    def environment(self) -> dict[str, Any]:
-        """另外记下进程数与每个进程的线程数。"""
-        found = super().environment()
-        if self.threads_each:
-            found["threads"] = self.threads_each
-        return found | ({"processes": self.size} if self.size > 1 else {})
 
     def _send_arrays(self, trainer: Trainer) -> None:
         for array in shared_arrays(trainer):
-            self._channel.send_array(array)
+            self.channel.send_array(array)
 
     def _pass_on(self, trainer: Trainer, number: int) -> None:
-        """别的进程收到的信号，由第 0 个进程当作自己收到的：先保存，再中断。"""
+        """哪个进程收到的信号，都由第 0 个进程来处理：先保存，再中断。"""
         if self.rank:
             return
-        savers: list[Any] = [c for c in trainer.callbacks if hasattr(c, "interrupt")]
+        savers = self._savers(trainer)
         for saver in savers:
             saver.interrupt(number)
         if not savers:
+            self.interrupts.release()
             signal.raise_signal(number)
+
+    def _savers(self, trainer: Trainer) -> list[Any]:
+        """收到信号会先保存的回调。"""
+        return [c for c in trainer.callbacks if hasattr(c, "interrupt")]
 
     # ---------------------------------------------------------------- 一步
 
     def agree(self, seed: int) -> int:
         """以第 0 个进程抽到的为准。"""
-        return int(self._channel.exchange(Phase.ORDER, count=seed)["count"][0])
+        return int(self.channel.exchange(Phase.ORDER, count=seed)["count"][0])
 
     def backward(self, trainer: Trainer, group: list[tuple[Tensor, Tensor]]) -> tuple[float, int]:
         """各算各的，再按标签数加权求和。"""
@@ -253,13 +192,13 @@ class DataParallel(SingleProcess):
             return super().backward(trainer, group)
         count = sum(trainer.loss_fn.count(y) for _, y in group)
         loss = backward(trainer.model, trainer.loss_fn, group) if count else 0.0
-        records = self._channel.exchange(
-            Phase.REDUCE, count=count, value=loss, tokens=sum(y.size for _, y in group)
-        )
-        total = int(records["count"].sum())
-        start = time.perf_counter()
-        weight = count / total if total else 0.0
-        self._gradients.reduce(trainer.optimizer.parameters, weight, self._channel.add)
+        tokens = sum(y.size for _, y in group)
+        with self.channel.unbroken():
+            records = self.channel.exchange(Phase.REDUCE, count=count, value=loss, tokens=tokens)
+            total = int(records["count"].sum())
+            start = time.perf_counter()
+            weight = count / total if total else 0.0
+            self._gradients.reduce(trainer.optimizer.parameters, weight, self.channel.add)
         self.allreduce_seconds += time.perf_counter() - start
         losses, counts = records["value"].tolist(), records["count"].tolist()
         wrong = np.flatnonzero(~np.isfinite(records["value"]))
@@ -273,8 +212,9 @@ class DataParallel(SingleProcess):
         found = super().first_nonfinite(trainer, group) if self.rank == root else ""
         if self.size == 1:
             return found
-        self._channel.exchange(Phase.DIAGNOSE)
-        found = self._channel.send_text(found, root)
+        with self.channel.unbroken():
+            self.channel.exchange(Phase.DIAGNOSE)
+            found = self.channel.send_text(found, root)
         return f"第 {root} 个进程：{found}" if self._culprit >= 0 else found
 
     # ---------------------------------------------------------------- 回调
@@ -301,25 +241,27 @@ class DataParallel(SingleProcess):
         finally:
             self._leading = False
         news = len(state.evaluations) > known or trainer.stop_reason != reason
-        self._channel.exchange(Phase.CALLBACKS, command=Command.DONE, flag=news)
-        if news:
-            self._channel.send_text(json.dumps([trainer.stop_reason, state.evaluations[known:]]))
+        text = json.dumps([trainer.stop_reason, state.evaluations[known:]])
+        with self.channel.unbroken():
+            self.channel.exchange(Phase.CALLBACKS, command=Command.DONE, flag=news)
+            if news:
+                self.channel.send_text(text)
 
     def _follow(self, trainer: Trainer) -> None:
-        while True:
-            first = self._channel.exchange(Phase.CALLBACKS)[0]
-            if first["command"] == Command.SAVE:
-                self._gather_states(trainer)
-            elif first["command"] == Command.EVALUATE and trainer.dataset is not None:
-                limit = int(first["count"])
-                with np.errstate(all="ignore"):
-                    trainer.evaluate(trainer.dataset, None if limit < 0 else limit)
-            elif first["command"] == Command.DONE:
-                if first["flag"]:
-                    reason, evaluations = json.loads(self._channel.send_text(""))
+        command = None
+        while command != Command.DONE:
+            with self.channel.unbroken():
+                first = self.channel.exchange(Phase.CALLBACKS)[0]
+                command, limit = first["command"], int(first["count"])
+                if command == Command.SAVE:
+                    self._gather_states(trainer)
+                elif command == Command.DONE and first["flag"]:
+                    reason, evaluations = json.loads(self.channel.send_text(""))
                     trainer.stop_reason = reason
                     trainer.state.evaluations += [(step, loss) for step, loss in evaluations]
-                return
+            if command == Command.EVALUATE and trainer.dataset is not None:
+                with np.errstate(all="ignore"):
+                    trainer.evaluate(trainer.dataset, None if limit < 0 else limit)
 
     # ---------------------------------------------------------------- 评估与检查点
 
@@ -331,25 +273,28 @@ class DataParallel(SingleProcess):
         if self._leading:
             if dataset is not trainer.dataset:
                 return super().evaluate(trainer, dataset, limit)
-            self._channel.exchange(
+            self.channel.exchange(
                 Phase.CALLBACKS, command=Command.EVALUATE, count=-1 if limit is None else limit
             )
         self._require_ready(trainer)
         rows = batch_losses(trainer.model, trainer.loss_fn, dataset, limit, self.rank, self.size)
-        records = self._channel.exchange(Phase.EVALUATE, step=len(rows))
+        with self.channel.unbroken():
+            records = self.channel.exchange(Phase.EVALUATE, step=len(rows))
+            if not different(records):
+                self.channel.add(rows)
         require_same(records, "测试集的批数", "请让各个进程读同样的数据")
-        self._channel.add(rows)
         return mean_loss(rows)
 
     def _require_ready(self, trainer: Trainer) -> None:
         """评估之前，参数要处处相同；还没有训练过的，先统一成第 0 个进程的。"""
         step = trainer.state.step
         check = parameters_checksum(trainer)
-        records = self._channel.exchange(Phase.EVALUATE, checksum=check, step=step)
-        if trainer.dataset is None and len(set(records["checksum"].tolist())) > 1:
-            self._send_arrays(trainer)
-        else:
-            require_equal_parameters(records, step)
+        with self.channel.unbroken():
+            records = self.channel.exchange(Phase.EVALUATE, checksum=check, step=step)
+            if trainer.dataset is None and different(records):
+                self._send_arrays(trainer)
+                return
+        require_equal_parameters(records, step)
 
     def save(self, trainer: Trainer, folder: Path) -> Path:
         """第 0 个进程保存，别的进程交出自己的随机数生成器，等它写完。"""
@@ -358,30 +303,33 @@ class DataParallel(SingleProcess):
         else:
             self.other_states(trainer)
         if not self._leading:
-            self._channel.exchange(Phase.SAVED)
+            self.channel.exchange(Phase.SAVED)
         return folder
 
     def other_states(self, trainer: Trainer) -> list[States]:
         """收集各个进程的随机数生成器的状态。"""
-        if self._leading:
-            self._channel.exchange(Phase.CALLBACKS, command=Command.SAVE)
-        else:
-            self._channel.exchange(Phase.SAVE)
-        return self._gather_states(trainer)
+        with self.channel.unbroken():
+            if self._leading:
+                self.channel.exchange(Phase.CALLBACKS, command=Command.SAVE)
+            else:
+                self.channel.exchange(Phase.SAVE)
+            return self._gather_states(trainer)
 
     def _gather_states(self, trainer: Trainer) -> list[States]:
-        texts = self._channel.gather_texts(json.dumps(capture(trainer)))
+        texts = self.channel.gather_texts(json.dumps(capture(trainer)))
         return [json.loads(text) for text in texts[1:]]
 
     def resume(self, trainer: Trainer, folder: Path, missing_ok: bool) -> None:
         """第 0 个进程读检查点，传给大家。"""
         loaded = read_newest(trainer, folder, missing_ok) if self.is_main else None
-        self._channel.exchange(Phase.RESUME)
-        found = parse_loaded(self._channel.send_text(dump_loaded(loaded)))
-        if found is None:
-            return
+        text = dump_loaded(loaded)
+        with self.channel.unbroken():
+            self.channel.exchange(Phase.RESUME)
+            found = parse_loaded(self.channel.send_text(text))
+            if found is None:
+                return
+            self._send_arrays(trainer)
         adopt(trainer, found)
-        self._send_arrays(trainer)
         if self.rank:
             saved = found.generators
             extra = self.rank >= len(saved)

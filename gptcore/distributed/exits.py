@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import sys
+import time
 from types import TracebackType
 
 from gptcore.distributed.channel import Channel
@@ -35,8 +36,11 @@ class Exits:
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
         channel, met = self._channel, True
-        if channel.speaker is None:  # 别的进程还不知道
-            met = channel.report(error, PATIENCE)
+        if channel.speaker is None and not channel.broken:  # 别的进程还不知道
+            try:
+                met = channel.report(error, PATIENCE)
+            except BaseException:  # noqa: BLE001 又被中断了
+                met = False
         if not met or channel.speaker == channel.rank:
             if channel.rank:
                 sys.stderr.write(f"第 {channel.rank} 个进程出错：\n")
@@ -46,10 +50,17 @@ class Exits:
 
     def _meet(self) -> None:
         failed = self._channel.speaker is not None
-        if not self._channel.exit(PATIENCE if failed else None):
+        try:
+            met = self._channel.exit(PATIENCE if failed else None)
+        except BaseException:  # noqa: BLE001 又被中断了
+            met = False
+        if not met:
             self._abort()
 
     def _abort(self) -> None:
+        """结束全部进程；第 0 个也许正要说明原因，等它一会儿。"""
         sys.stdout.flush()
         sys.stderr.flush()
-        load_mpi().COMM_WORLD.Abort(1)
+        if self._channel.rank:
+            time.sleep(1)
+        load_mpi().COMM_WORLD.Abort(self._channel.broken or 1)
