@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from plan import use_our_threads
+from sizes import SIZES
 from worker import Jobs, Once, timed
 
 WIDTH = 1024
@@ -37,4 +38,4 @@ def sides() -> Jobs:
         once.facts = used
         return once
 
-    return {name: prepare for name in "SMLG"}
+    return dict.fromkeys(SIZES, prepare)

@@ -1,225 +1,166 @@
-"""生成的速度与内存：gptcore 与 transformers 在同一个进程里轮流运行
+"""生成的速度：gptcore 与 transformers 轮流运行，都用键值缓存
 
-两边是同一组随机的权重、同样的线程数、float32，都用缓存、总取分数最高的，写出的词元也应当相同。
-机器忽快忽慢，所以每一轮两边各测一次、次序交替，比较每一轮的比值，取中位数。
+两边是同一组随机的权重、float32，总取分数最高的；写出的词元也应当相同，不同就报错。
 
-- 每秒词元数：除去第一个词元，只算接着的每一步；
-- 第一个词元：从给出提示到得到第一个词元；
-- 内存：另开一个只有 gptcore 的进程，除了权重与缓存还用了多少。
+- 每个词元：除去第一个，接着的每一步，平均下来的时间；
+- 第一个词元：从给出提示到得到它的时间。
 
-    python tests/benchmarks/generation.py                     # GPT-2 124M 的形状，两个线程
-    python tests/benchmarks/generation.py --size M --threads 1 --cpu
-    python tests/benchmarks/generation.py --size M --threads 1 --alone   # 缓存的开与关
+    python tests/benchmarks/generation.py                     # M，与 GPT-2 124M 的形状 G
+    python tests/benchmarks/generation.py --sizes G --threads 1 --cpu
+    python tests/benchmarks/generation.py --sizes M --threads 1 --alone   # 缓存的开与关
+
+`--cpu` 量处理器时间，机器上有别的程序时用，只在一个线程时有意义。内存：`memory.py --generation`。
 """
 
 import argparse
-import json
-import platform
-import resource
-import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from pairing import Times, alternate
+from plan import Plan, add_options, plan_from, use_our_threads
+from rows import OURS, Row, make_row
+from sizes import SIZES, Size
+from worker import Jobs, Once
 
-import gptcore
 from gptcore import GPT
 from gptcore.layers.initial import without_values
 
-SIZES = {  # 上下文、嵌入、头数、块数、词表；提示的长度，第一个词元的提示的长度
-    "S": (32, 64, 2, 2, 65, 4, 24),
-    "M": (64, 128, 4, 4, 65, 8, 48),
-    "G": (1024, 768, 12, 12, 50257, 19, 512),
-}
-MEGABYTE = 2**20
-clock = {"now": time.perf_counter}
-"""计时用的钟；`--cpu` 时是进程用去的处理器时间"""
-Once = Callable[[], tuple[float, float, list[int]]]
-"""生成一次：第一个词元的秒数，其余每个的秒数，全部词元"""
+CONTEXTS = {"S": 32, "M": 64, "L": 256, "G": 1024}
+PROMPTS = {"S": (4, 24), "M": (8, 48), "L": (8, 128), "G": (19, 512)}
+"""短的与长的提示各多少个词元"""
+TOKENS = 40
+CLOCKS = {True: time.process_time, False: time.perf_counter}
 
 
-def make_model(size: str) -> GPT:
+def shape(size: str) -> Size:
+    """生成用的尺寸：上下文是模型的，不是训练那一批的。"""
+    return SIZES[size]._replace(context=CONTEXTS[size])
+
+
+def make_model(name: str) -> GPT:
     """随机的权重；直接抽 float32，不另占内存。"""
-    context, embedding, heads, blocks, vocab, *_ = SIZES[size]
+    _, context, embedding, heads, blocks, vocab = shape(name)
     with without_values():
         model = GPT(vocab, context, embedding, heads, blocks, head_bias=False, tied=True)
     rng = np.random.default_rng(0)
-    for name, p in model.named_parameters():
+    for parameter, p in model.named_parameters():
         if p.ndim == 2:
             p.data = rng.standard_normal(p.shape, np.float32)
             p.data *= 0.02
         else:
-            p.data = np.full(p.shape, "normalize.weight" in name, np.float32)
+            p.data = np.full(p.shape, "normalize.weight" in parameter, np.float32)
     return model
 
 
-def ours(model: GPT, prompt: list[int], count: int, use_cache: bool = True) -> Once:
-    def once() -> tuple[float, float, list[int]]:
-        start = clock["now"]()
-        tokens = model.generate(prompt, count, temperature=0, use_cache=use_cache)
-        ids = [next(tokens)]
-        first = clock["now"]() - start
-        ids += tokens
-        rest = clock["now"]() - start - first
-        return first, rest / max(1, count - 1), ids
+def make_prompt(size: str, length: int) -> list[int]:
+    return np.random.default_rng(length).integers(0, SIZES[size].vocab, length).tolist()
 
+
+def token_count(size: str, length: int) -> int:
+    """写多少个词元：不超过上下文。"""
+    return min(TOKENS, CONTEXTS[size] - length)
+
+
+def clocked(clock: Callable[[], float], write: Callable[[Callable[[], None]], list[int]]) -> Once:
+    """`write(tick)` 每写出一个词元调用一次 `tick`，返回全部词元。"""
+    facts: dict[str, Any] = {}
+
+    def once() -> Times:
+        moments: list[float] = []
+        start = clock()
+        facts["ids"] = write(lambda: moments.append(clock()))
+        each = (moments[-1] - moments[0]) / max(1, len(moments) - 1)
+        return {"first": moments[0] - start, "each": each}
+
+    once()
+    once.facts = facts
     return once
 
 
-def theirs(model: GPT, prompt: list[int], count: int) -> Once:
-    """同一组权重的 transformers 模型。"""
-    import torch
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    hf = GPT2LMHeadModel(
-        GPT2Config(
-            vocab_size=model.vocab_size,
-            n_positions=model.context_size,
-            n_embd=model.config["embedding_size"],
-            n_layer=len(model.transformers),
-            n_head=model.config["heads"],
-            bos_token_id=None,
-            eos_token_id=None,
-        )
-    ).eval()
-    with torch.no_grad():
-        state = hf.transformer
-        state.wte.weight.copy_(torch.from_numpy(model.embedding.embedding.weight.data))
-        state.wpe.weight.copy_(torch.from_numpy(model.embedding.positional_embedding.weight.data))
-        for layer, block in zip(state.h, model.transformers, strict=True):
-            attention, forward = block.attention, block.feed_forward
-            for theirs, mine in (
-                (layer.attn.c_attn, attention.c_attn),
-                (layer.attn.c_proj, attention.output),
-                (layer.mlp.c_fc, forward.input),
-                (layer.mlp.c_proj, forward.output),
-            ):
-                theirs.weight.copy_(torch.from_numpy(mine.weight.data.T))
-    ids = torch.tensor([prompt])
-    mask = torch.ones_like(ids)
-
-    class Clock:
-        """由 generate 在每个词元之后调用。"""
-
-        def put(self, value: torch.Tensor) -> None:
-            self.times.append(clock["now"]())
-
-        def end(self) -> None: ...
-
-    def once() -> tuple[float, float, list[int]]:
-        streamer = Clock()
-        streamer.times = []
-        start = clock["now"]()
-        with torch.inference_mode():
-            out = hf.generate(
-                ids,
-                attention_mask=mask,
-                max_new_tokens=count,
-                do_sample=False,
-                pad_token_id=0,
-                streamer=streamer,
-            )
-        first, last = streamer.times[1], streamer.times[-1]  # 第 0 次给出的是提示
-        return first - start, (last - first) / max(1, count - 1), out[0, len(prompt) :].tolist()
-
-    return once
-
-
-def alternate(sides: dict[str, Once], rounds: int) -> dict[str, list[tuple[float, float]]]:
-    """轮流各运行一次；第一轮是热身，顺便看写出的是否相同。"""
-    written = {name: once()[2] for name, once in sides.items()}
-    print("写出的词元相同：", len({tuple(ids) for ids in written.values()}) == 1)
-    times: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
-    for i in range(rounds):
-        for name in list(sides)[:: 1 if i % 2 else -1]:
-            times[name].append(sides[name]()[:2])
-    return times
-
-
-def report(title: str, times: dict[str, list[tuple[float, float]]], part: int) -> float:
-    """打印两边的中位数与比值的中位数；比值是第二个的时间除以第一个的。"""
-    (a, first), (b, second) = ((n, [t[part] for t in times[n]]) for n in times)
-    ratios = [y / x for x, y in zip(first, second, strict=True)]
-    shown = [f"{n} {statistics.median(t) * 1e3:.2f} ms" for n, t in ((a, first), (b, second))]
-    if part:
-        shown = [f"{s}（{1e3 / float(s.split()[-2]):.1f} 词元/秒）" for s in shown]
-    low, middle, high = np.quantile(ratios, (0.25, 0.5, 0.75))
-    print(f"{title}：{'，'.join(shown)}；比值 {middle:.2f}（四分位 {low:.2f} – {high:.2f}）")
-    return float(middle)
-
-
-def memory(size: str, count: int) -> None:
-    """在单独的进程里：除了权重与缓存，最多还用了多少内存。"""
-    *_, length = SIZES[size]
+def sides(size: str, threads: int | None, cpu: bool) -> Jobs:
+    """gptcore 的一方；名字是提示的长度，`没有缓存` 的另加一个星号。"""
     model = make_model(size)
-    weights = sum(p.data.nbytes for p in model.parameters)
-    prompt = np.random.default_rng(1).integers(0, model.vocab_size, length).tolist()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    list(model.generate(prompt, count, temperature=0.8, top_k=50, top_p=0.95))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    cache = model.new_cache(1, min(model.context_size, length + count)).nbytes
-    print(json.dumps({"weights": weights, "cache": cache, "before": before, "peak": peak}))
+    if threads is not None:
+        use_our_threads(SIZES[size].parameters, threads)
+
+    def prepare(length: int, use_cache: bool) -> Once:
+        prompt, count = make_prompt(size, length), token_count(size, length)
+
+        def write(tick: Callable[[], None]) -> list[int]:
+            ids: list[int] = []
+            for token in model.generate(prompt, count, temperature=0, use_cache=use_cache):
+                tick()
+                ids.append(int(token))
+            return ids
+
+        return clocked(CLOCKS[cpu], write)
+
+    return {
+        f"{length}{mark}": partial(prepare, length, not mark)
+        for length in PROMPTS[size]
+        for mark in ("", "*")
+    }
+
+
+def torch_sides(size: str, threads: int, cpu: bool) -> Jobs:
+    """transformers 的一方，同一组权重。"""
+    import torch
+    import transformers
+    from generation_torch import same_model
+
+    transformers.logging.set_verbosity_error()
+    torch.set_num_threads(threads)
+    model = same_model(make_model(size))
+
+    def prepare(length: int) -> Once:
+        ids = torch.tensor([make_prompt(size, length)])
+        mask, count = torch.ones_like(ids), token_count(size, length)
+
+        def write(tick: Callable[[], None]) -> list[int]:
+            out = model.write(ids, mask, count, tick)
+            return out[0, length:].tolist()
+
+        return clocked(CLOCKS[cpu], write)
+
+    return {str(length): partial(prepare, length) for length in PROMPTS[size]}
+
+
+def measure(plan: Plan, cpu: bool = False, alone: bool = False) -> Iterator[Row]:
+    """逐个尺寸，短的与长的提示各测一次。"""
+    for size in plan.sizes_or(["M", "G"]):
+        ours_start = ("generation:sides", size, plan.threads, cpu)
+        theirs_start = ("generation:torch_sides", size, plan.torch_threads, cpu)
+        other = "没有缓存" if alone else "transformers"
+        with (
+            plan.start(*ours_start) as ours,
+            plan.start(*(ours_start if alone else theirs_start)) as theirs,
+        ):
+            for length in PROMPTS[size]:
+                both = {
+                    OURS: ours.choose(str(length)),
+                    other: theirs.choose(f"{length}*" if alone else str(length)),
+                }
+                if ours.facts["ids"] != theirs.facts["ids"]:
+                    raise ValueError(f"{size}，提示 {length}：两边写出的词元不同")
+                times = alternate(both, plan.rounds_for("L" if size == "G" else "M"))
+                for piece, title in (("each", "每个词元"), ("first", "第一个词元")):
+                    part = {side: [{piece: t[piece]} for t in runs] for side, runs in times.items()}
+                    yield make_row("generation", f"{title}，提示 {length}", size, part)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="生成的速度与内存：gptcore 与 transformers")
-    parser.add_argument("--size", choices=SIZES, default="G", help="模型的尺寸")
-    parser.add_argument("--threads", type=int, default=2, help="两边的线程数")
-    parser.add_argument("--rounds", type=int, default=7, help="轮数")
-    parser.add_argument("--tokens", type=int, default=40, help="每次生成多少个词元")
-    parser.add_argument("--at-least", type=float, default=1.3, help="每秒词元数之比的下限")
-    parser.add_argument(
-        "--alone", action="store_true", help="只比较缓存的开与关，不用 transformers"
-    )
-    parser.add_argument("--memory", action="store_true", help="只量内存，由脚本自己调用")
-    parser.add_argument(
-        "--cpu",
-        action="store_true",
-        help="量处理器时间：机器上有别的程序时用，只在一个线程时有意义",
-    )
-    options = parser.parse_args()
-    if options.cpu:
-        clock["now"] = time.process_time
-    if options.memory:
-        memory(options.size, options.tokens)
-        return 0
-    context, *_, short, long = SIZES[options.size]
-    print(
-        f"{options.size} {SIZES[options.size]}，{options.threads} 个线程，gptcore {gptcore.__version__}，"
-        f"NumPy {np.__version__}，Python {platform.python_version()}"
-    )
-    # 趁自己还小先量：子进程的峰值从父进程的大小算起
-    command = [sys.executable, __file__, "--memory", "--size", options.size]
-    used = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
-    extra = (used["peak"] - used["weights"] - used["cache"]) / MEGABYTE
-    shown = {name: f"{value / MEGABYTE:.0f} MiB" for name, value in used.items()}
-    print(f"内存：{shown}；除权重与缓存 {extra:.0f} MiB，其中解释器与 NumPy 在内")
-    model = make_model(options.size)
-    rng, good = np.random.default_rng(1), True
-    with threadpool_limits(options.threads):
-        if not options.alone:
-            import torch
-            import transformers
+    from table import run
 
-            torch.set_num_threads(options.threads)
-            transformers.logging.set_verbosity_error()
-            print(f"PyTorch {torch.__version__}，transformers {transformers.__version__}")
-        for length in (short, long):
-            prompt = rng.integers(0, model.vocab_size, length).tolist()
-            count = min(options.tokens, context - length)
-            sides = {"gptcore": ours(model, prompt, count)}
-            if options.alone:
-                sides["没有缓存"] = ours(model, prompt, count, use_cache=False)
-            else:
-                sides["transformers"] = theirs(model, prompt, count)
-            times = alternate(sides, options.rounds)
-            good &= report(f"提示 {length}，接着的每一步", times, 1) >= options.at_least
-            first = report(f"提示 {length}，第一个词元", times, 0)
-            good &= options.alone or length == short or first >= 1 / 1.3
-    return 0 if good and extra <= 200 else 1
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter)
+    add_options(parser)
+    parser.add_argument("--alone", action="store_true", help="比较缓存的开与关，不用 transformers")
+    parser.add_argument("--cpu", action="store_true", help="量处理器时间")
+    options = parser.parse_args()
+    return run(measure(plan_from(options), options.cpu, options.alone), options)
 
 
 if __name__ == "__main__":

@@ -1,46 +1,69 @@
-"""`import gptcore` 并用到它，比 `import numpy` 多花多少时间
+"""导入要多久：全新的解释器从启动到退出，`import gptcore` 并用到它，与 NumPy、PyTorch 相比
 
-两个命令在全新的子进程里交替运行，比较每一对的差，取中位数：机器忽快忽慢时，
-单独的两个平均数没有意义，成对的差才可靠。
-
-    python tests/benchmarks/import_time.py
+python tests/benchmarks/import_time.py
+python tests/benchmarks/import_time.py --limit 0.15     # 比 `import numpy` 多花的秒数的上限
 """
 
 import argparse
+import importlib.util
 import statistics
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
+
+from pairing import Times, order, totals
+from plan import Plan, add_options, plan_from
+from rows import OURS, Row, make_row
+from worker import timed
+
+COMMANDS = {
+    OURS: "import numpy, gptcore; gptcore.GPT",
+    "NumPy": "import numpy",
+    "PyTorch": "import torch",
+}
 
 
-def run(code: str) -> float:
-    """在新的解释器里运行一段代码，返回从启动到退出的秒数。"""
-    start = time.perf_counter()
-    subprocess.run([sys.executable, "-c", code], check=True)
-    return time.perf_counter() - start
+def interpreter(code: str) -> Times:
+    """在新的解释器里运行一段代码。"""
+    return timed(lambda: subprocess.run([sys.executable, "-c", code], check=True))()
+
+
+def alternating(plan: Plan) -> dict[str, list[Times]]:
+    """各个命令轮流运行；先各跑一次，让字节码和磁盘缓存就位。"""
+    commands = dict(COMMANDS)
+    if importlib.util.find_spec("torch") is None:
+        del commands["PyTorch"]
+    for code in commands.values():
+        interpreter(code)
+    times: dict[str, list[Times]] = {name: [] for name in commands}
+    for turn in range(plan.rounds or plan.rounds_for("M")):
+        for name in order(list(commands), turn):
+            times[name].append(interpreter(commands[name]))
+    return times
+
+
+def measure(plan: Plan) -> Iterator[Row]:
+    """一项。"""
+    yield make_row("import", "导入", "", alternating(plan))
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="import gptcore 与 import numpy 的耗时之差")
-    parser.add_argument("--rounds", type=int, default=30, help="成对运行的次数")
-    parser.add_argument("--limit", type=float, default=0.15, help="允许多花的秒数")
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter)
+    add_options(parser)
+    parser.add_argument(
+        "--limit", type=float, default=0.15, help="比 import numpy 多花的秒数的上限"
+    )
     options = parser.parse_args()
+    from table import report
 
-    commands = {"numpy": "import numpy", "gptcore": "import numpy, gptcore; gptcore.GPT"}
-    for code in commands.values():  # 先各跑一次，让字节码和磁盘缓存就位
-        run(code)
-    pairs: list[tuple[float, float]] = []
-    for index in range(options.rounds):
-        order = list(commands) if index % 2 == 0 else list(reversed(commands))
-        seconds = {name: run(commands[name]) for name in order}
-        pairs.append((seconds["numpy"], seconds["gptcore"]))
-
-    difference = statistics.median(ours - base for base, ours in pairs)
-    ratio = statistics.median(ours / base for base, ours in pairs)
-    print(f"import numpy           {statistics.median(base for base, _ in pairs):.3f} 秒（含启动）")
-    print(f"import numpy, gptcore  {statistics.median(ours for _, ours in pairs):.3f} 秒（含启动）")
-    print(f"成对之差的中位数 {difference:+.3f} 秒，比值 {ratio:.2f}，上限 {options.limit} 秒")
-    return int(difference > options.limit)
+    times = alternating(plan_from(options))
+    report([make_row("import", "导入", "", times)])
+    extra = statistics.median(
+        ours - base for ours, base in zip(totals(times[OURS]), totals(times["NumPy"]), strict=True)
+    )
+    print(f"比 import numpy 多 {extra:.3f} 秒（成对之差的中位数，上限 {options.limit} 秒）")
+    return int(extra > options.limit)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from plan import use_our_threads
-from sizes import SIZES
+from sizes import SIZES, Size
 from worker import Jobs, Once
 
 from gptcore.kernels import activation, attention, dropout, embedding, linear, loss, softmax
@@ -21,77 +21,75 @@ Pair = tuple[Callable[[], Any], Callable[[Any], Any]]
 """前向，与由前向的结果开始的反向"""
 
 
-def sides(name: str, threads: int | None = None) -> Jobs:
-    """一个尺寸的全部核函数。"""
-    size = SIZES[name]
-    rng = np.random.default_rng(0)
-    n, e, v, heads = size.tokens, size.embedding, size.vocab, size.heads
-    square = (size.batch, heads, size.context, size.context)
-    use_our_threads(size.parameters, threads)
+class Cases:
+    """一个尺寸的各个核函数。"""
 
-    def normal(*shape: int) -> np.ndarray:
-        return rng.standard_normal(shape, np.float32)
+    def __init__(self, size: Size) -> None:
+        self.size, self.rng = size, np.random.default_rng(0)
+        self.n, self.e, self.v = size.tokens, size.embedding, size.vocab
 
-    def make_linear(inputs: int, outputs: int) -> Pair:
-        x, w, b, dy = (
-            normal(n, inputs),
-            normal(outputs, inputs),
-            normal(outputs),
-            normal(n, outputs),
-        )
-        return (
-            lambda: linear.linear_forward(x, w, b),
-            lambda _: linear.linear_backward(dy, x, w),
-        )
+    def normal(self, *shape: int) -> np.ndarray:
+        return self.rng.standard_normal(shape, np.float32)
 
-    def make_embedding() -> Pair:
-        ids, w, dy = rng.integers(0, v, n), normal(v, e), normal(n, e)
+    def drawing(self, p: float) -> Any:
+        return Dropout(p, np.random.default_rng(0)).drawing()
+
+    def linear(self, inputs: int, outputs: int) -> Pair:
+        x, w, b = self.normal(self.n, inputs), self.normal(outputs, inputs), self.normal(outputs)
+        dy = self.normal(self.n, outputs)
+        return lambda: linear.linear_forward(x, w, b), lambda _: linear.linear_backward(dy, x, w)
+
+    def embedding(self) -> Pair:
+        ids, v = self.rng.integers(0, self.v, self.n), self.v
+        w, dy = self.normal(v, self.e), self.normal(self.n, self.e)
         return (
             lambda: embedding.embedding_forward(ids, w),
             lambda _: embedding.embedding_backward(dy, ids, v),
         )
 
-    def make_layer_norm() -> Pair:
-        x, w, b, dy = normal(n, e), normal(e), normal(e), normal(n, e)
+    def layer_norm(self) -> Pair:
+        x, w, b, dy = (
+            self.normal(*s) for s in ((self.n, self.e), (self.e,), (self.e,), (self.n, self.e))
+        )
         return (
             lambda: norm.layer_norm_forward(x, w, b, 1e-5),
             lambda result: norm.layer_norm_backward(dy, result[1], w),
         )
 
-    def make_rms_norm() -> Pair:
-        x, w, dy = normal(n, e), normal(e), normal(n, e)
+    def rms_norm(self) -> Pair:
+        x, w, dy = self.normal(self.n, self.e), self.normal(self.e), self.normal(self.n, self.e)
         return (
             lambda: norm.rms_norm_forward(x, w, 1e-5),
             lambda result: norm.rms_norm_backward(dy, result[1], w),
         )
 
-    def make_gelu() -> Pair:
-        x, dy = normal(n, 4 * e), normal(n, 4 * e)
+    def gelu(self) -> Pair:
+        x, dy = self.normal(self.n, 4 * self.e), self.normal(self.n, 4 * self.e)
         return (
             lambda: activation.gelu_forward(x),
             lambda result: activation.gelu_backward(dy, result[1]),
         )
 
-    def make_relu() -> Pair:
-        x, dy = normal(n, 4 * e), normal(n, 4 * e)
+    def relu(self) -> Pair:
+        x, dy = self.normal(self.n, 4 * self.e), self.normal(self.n, 4 * self.e)
         return lambda: activation.relu_forward(x), lambda y: activation.relu_backward(dy, y)
 
-    def make_softmax() -> Pair:
-        x, dy = normal(*square), normal(*square)
+    def softmax(self) -> Pair:
+        shape = (self.size.batch, self.size.heads, self.size.context, self.size.context)
+        x, dy = self.normal(*shape), self.normal(*shape)
         return lambda: softmax.softmax_forward(x), lambda y: softmax.softmax_backward(dy, y)
 
-    def make_attention(p: float) -> Pair:
-        qkv, dc = normal(size.batch, size.context, 3 * e), normal(size.batch, size.context, e)
-        draw = Dropout(p, np.random.default_rng(0)).drawing()
+    def attention(self, p: float) -> Pair:
+        batch, context, heads = self.size.batch, self.size.context, self.size.heads
+        qkv, dc = self.normal(batch, context, 3 * self.e), self.normal(batch, context, self.e)
+        draw = self.drawing(p)
         return (
             lambda: attention.attention_forward(qkv, heads, p, draw),
             lambda result: attention.attention_backward(dc, qkv, *result, heads, p),
         )
 
-    def make_dropout(p: float) -> Pair:
-        x, dy = normal(n, e), normal(n, e)
-        draw = Dropout(p, np.random.default_rng(0)).drawing()
-        assert draw is not None
+    def dropout(self, p: float) -> Pair:
+        x, dy, draw = self.normal(self.n, self.e), self.normal(self.n, self.e), self.drawing(p)
 
         def forward() -> Any:
             keep = draw(x.shape)
@@ -99,30 +97,36 @@ def sides(name: str, threads: int | None = None) -> Jobs:
 
         return forward, lambda result: dropout.dropout(dy, result[1], p)
 
-    def make_cross_entropy() -> Pair:
-        logits, labels = normal(n, v), rng.integers(0, v, n)
+    def cross_entropy(self) -> Pair:
+        logits, labels = self.normal(self.n, self.v), self.rng.integers(0, self.v, self.n)
         one = np.ones((), np.float32)
         return (
             lambda: loss.cross_entropy_forward(logits, labels),
             lambda result: loss.cross_entropy_backward(one, result[1], labels),
         )
 
+
+def sides(name: str, threads: int | None = None) -> Jobs:
+    """一个尺寸的全部核函数。"""
+    size = SIZES[name]
+    use_our_threads(size.parameters, threads)
+    e, v, cases = size.embedding, size.vocab, Cases(size)
     makers: dict[str, Callable[[], Pair]] = {
-        "linear E→3E": partial(make_linear, e, 3 * e),
-        "linear E→E": partial(make_linear, e, e),
-        "linear E→4E": partial(make_linear, e, 4 * e),
-        "linear 4E→E": partial(make_linear, 4 * e, e),
-        "linear E→V": partial(make_linear, e, v),
-        "embedding": make_embedding,
-        "layer norm": make_layer_norm,
-        "RMSNorm": make_rms_norm,
-        "GELU": make_gelu,
-        "ReLU": make_relu,
-        "softmax": make_softmax,
-        "attention": partial(make_attention, 0.0),
-        "attention, dropout": partial(make_attention, 0.1),
-        "dropout": partial(make_dropout, 0.1),
-        "cross entropy": make_cross_entropy,
+        "linear E→3E": partial(cases.linear, e, 3 * e),
+        "linear E→E": partial(cases.linear, e, e),
+        "linear E→4E": partial(cases.linear, e, 4 * e),
+        "linear 4E→E": partial(cases.linear, 4 * e, e),
+        "linear E→V": partial(cases.linear, e, v),
+        "embedding": cases.embedding,
+        "layer norm": cases.layer_norm,
+        "RMSNorm": cases.rms_norm,
+        "GELU": cases.gelu,
+        "ReLU": cases.relu,
+        "softmax": cases.softmax,
+        "attention": partial(cases.attention, 0.0),
+        "attention, dropout": partial(cases.attention, 0.1),
+        "dropout": partial(cases.dropout, 0.1),
+        "cross entropy": cases.cross_entropy,
     }
     return {kernel: partial(_both, make) for kernel, make in makers.items()}
 

@@ -1,6 +1,5 @@
 """一项结果：各方的时间，与“它的 ÷ gptcore 的”之比；能写成 JSON"""
 
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict
 
@@ -71,11 +70,6 @@ def make_row(
     if problems:
         row["problems"] = dict(problems)
     return row
-
-
-def piece_medians(runs: Sequence[Times]) -> Times:
-    """各个部分的中位数，秒。"""
-    return {piece: statistics.median(run[piece] for run in runs) for piece in runs[0]}
 
 
 def _spread(values: Any) -> Spread:

@@ -39,8 +39,7 @@ def gptcore_training(
 ) -> tuple[Callable[[], Tensor], AdamWOptimizer]:
     """求出梯度的函数，优化器。"""
     _, length, embedding, heads, blocks, vocab = size
-    options = {"tied": True, "head_bias": False} if vocab == SIZES["G"].vocab else {}
-    model = GPT(vocab, length, embedding, heads, blocks, **options)
+    model = GPT(vocab, length, embedding, heads, blocks, head_bias=not size.tied, tied=size.tied)
     return _training(model, GPTLoss(), ids, labels)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
+from breakdown import PIECES as SHARES
+from breakdown import breakdowns
 from plan import Measure, add_options, plan_from
 from rich.cells import cell_len
 from rows import OURS, Row, Spread
@@ -29,6 +31,9 @@ TITLES = {
     "memory": "内存的峰值",
     "import": "导入",
 }
+
+
+PIECES = {"forward": "前向", "backward": "反向"}
 
 
 def duration(seconds: float) -> str:
@@ -61,22 +66,59 @@ def side_names(rows: Iterable[Row]) -> list[str]:
 
 
 def part_table(rows: Sequence[Row]) -> Table:
-    """一个部分的表：各方的中位数，与另一方 ÷ gptcore 的比值。"""
+    """一个部分的表：时间的中位数，与另一方 ÷ gptcore 的比值。
+
+    只有一个对手时，两边的时间都写；对手多的只写 gptcore 的，别的可以由比值算出。有前向与反向的，另写各自的比值。
+    """
     show = size_of if rows[0]["part"] == "memory" else duration
     sides = side_names(rows)
+    others, shown = sides[1:], sides if len(sides) == 2 else sides[:1]
     named = any(row["name"] != row["size"] for row in rows)
     sized = any(row["size"] for row in rows)
-    head = ["项目"] * named + ["尺寸"] * sized + sides
-    head += [f"{side} ÷ {OURS}" for side in sides[1:]]
+    pieces = list(dict.fromkeys(piece for row in rows for piece in row.get("pieces", {})))
+    head = ["项目"] * named + ["尺寸"] * sized + shown
+    head += [f"{side} ÷ {OURS}" for side in others] + [PIECES[piece] for piece in pieces]
     body = [
         [row["name"]] * named
         + [row["size"]] * sized
-        + [show(row["sides"][s]["median"]) if s in row["sides"] else "–" for s in sides]
-        + [ratio(row["ratios"][s]) if s in row["ratios"] else "–" for s in sides[1:]]
+        + [show(row["sides"][s]["median"]) if s in row["sides"] else "–" for s in shown]
+        + [ratio(row["ratios"][s]) if s in row["ratios"] else "–" for s in others]
+        + [f"{row['pieces'][piece][others[0]]['median']:.2f}" for piece in pieces]
         for row in rows
     ]
     labels = named + sized
     return {"head": head, "align": "l" * labels + "r" * (len(head) - labels), "rows": body}
+
+
+def breakdown_table(rows: Sequence[Row]) -> Table:
+    """一步的时间花在哪里，毫秒。"""
+    found = [
+        (size, side, pieces)
+        for size, sides in breakdowns(rows).items()
+        for side, pieces in sides.items()
+    ]
+    body = [
+        [size, side, *(significant(seconds * 1e3) for seconds in pieces.values())]
+        for size, side, pieces in found
+    ]
+    return {"head": ["尺寸", "", *SHARES], "align": "ll" + "r" * len(SHARES), "rows": body}
+
+
+def checks_table(rows: Sequence[Row]) -> Table:
+    """各项要求达到没有。"""
+    body = [
+        [
+            TITLES[check.row["part"]],
+            check.row["name"] if check.row["name"] != check.row["size"] else "",
+            check.row["size"],
+            f"{check.ratio:.2f}",
+            f"≥ {check.target.at_least:g}",
+            "达到" if check.passed else "**没有达到**",
+        ]
+        for check in checks(rows)
+    ]
+    head = ["部分", "项目", "尺寸", "PyTorch ÷ gptcore", "要求", ""]
+    return {"head": head, "align": "lllrrl", "rows": body}
 
 
 def by_part(rows: Iterable[Row]) -> dict[str, list[Row]]:
@@ -107,7 +149,7 @@ def progress(row: Row) -> str:
     name = row["name"] if row["name"] == row["size"] else f"{row['name']} {row['size']}".rstrip()
     found = "，".join(f"{side} {ratio(r)}" for side, r in row["ratios"].items())
     pieces = "".join(
-        f"；{piece} " + "、".join(f"{r['median']:.2f}" for r in sides.values())
+        f"；{PIECES[piece]} " + "、".join(f"{r['median']:.2f}" for r in sides.values())
         for piece, sides in row.get("pieces", {}).items()
     )
     problems = "".join(f"；没有测成 {s}：{p}" for s, p in row.get("problems", {}).items())
@@ -124,12 +166,10 @@ def report(rows: Sequence[Row]) -> None:
 
 
 def judge(rows: Sequence[Row]) -> bool:
-    """逐项打印达到没有；全部达到才是真。"""
-    found = list(checks(rows))
-    print()
-    for text, passed in found:
-        print("达到  " if passed else "没有达到", text)
-    return all(passed for _, passed in found)
+    """打印各项要求达到没有；全部达到才是真。"""
+    print("\n要求")
+    print(render(checks_table(rows)))
+    return all(check.passed for check in checks(rows))
 
 
 def command(title: str | None, measure: Measure, only: Sequence[str] | None = None) -> int:
@@ -156,5 +196,6 @@ def run(rows: Iterable[Row], options: argparse.Namespace) -> int:
 def save(path: Path, facts: dict[str, Any], rows: Sequence[Row]) -> None:
     """写成 JSON：事实、每一项结果，以及网页上的表。"""
     tables = {part: part_table(found) for part, found in by_part(rows).items()}
+    tables |= {"breakdown": breakdown_table(rows), "checks": checks_table(rows)}
     text = json.dumps({**facts, "rows": rows, "tables": tables}, ensure_ascii=False, indent=1)
     path.write_text(text + "\n", encoding="utf-8")

@@ -37,13 +37,22 @@ TARGETS = (
 )
 
 
-def checks(rows: Sequence[Row]) -> Iterator[tuple[str, bool]]:
-    """逐项要求：一句说明，与是否达到；没有测的不算。"""
+class Check(NamedTuple):
+    """一项要求的结果。"""
+
+    row: Row
+    ratio: float
+    target: Target
+
+    @property
+    def passed(self) -> bool:
+        return self.ratio >= self.target.at_least
+
+
+def checks(rows: Sequence[Row]) -> Iterator[Check]:
+    """逐项要求；没有测的不算。"""
     for target in TARGETS:
         for row in rows:
             ratio = row["ratios"].get(target.side)
-            if ratio is None or not target.applies(row):
-                continue
-            title = " ".join(dict.fromkeys((target.part, row["name"], row["size"])))
-            passed = ratio["median"] >= target.at_least
-            yield f"{title}：{ratio['median']:.2f}，要求 ≥ {target.at_least:g}", passed
+            if ratio is not None and target.applies(row):
+                yield Check(row, ratio["median"], target)
