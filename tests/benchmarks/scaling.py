@@ -1,6 +1,7 @@
 """GPT-2 124M 的一步要算多久：文档“更大的规模”由它推算几台机器的情形
 
-量三样：一个窗口（1024 个词元）的前向与反向，裁剪与 AdamW 更新，两份梯度相加。内存约占 6 GB。
+量四样：一个窗口（1024 个词元）的前向与反向，裁剪与 AdamW 更新，梯度排进连续的内存再写回，两份梯度相加。
+内存约占 6 GB。
 
     python tests/benchmarks/scaling.py                     # 打印
     python tests/benchmarks/scaling.py --json docs/book/results/scaling_compute.json
@@ -10,40 +11,17 @@
 import argparse
 import json
 import os
-import platform
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from machine import machine_facts, run_facts
 
-import gptcore
 from gptcore import GPT, AdamWOptimizer, GPTLoss, Tensor, blas_threads
-from gptcore.threads import blas_info
-
-SEED = 0
-
-
-def facts(threads: int) -> dict[str, Any]:
-    """结果从哪里来：命令、版本、机器。"""
-    info = blas_info()
-    return {
-        "command": " ".join(["python", "tests/benchmarks/" + Path(sys.argv[0]).name, *sys.argv[1:]]),
-        "seed": SEED,
-        "dtype": "float32",
-        "versions": {
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "gptcore": gptcore.__version__,
-        },
-        "machine": f"{os.cpu_count()} 核 {platform.machine().replace('_', '-')} 云主机",
-        "blas": info["blas"],
-        "blas_kernel": info["blas_kernel"],
-        "threads": threads,
-    }
+from gptcore.distributed.gradients import GradientBuffer
 
 
 def seconds(action: Callable[[], object]) -> float:
@@ -54,15 +32,13 @@ def seconds(action: Callable[[], object]) -> float:
 
 def measure(context: int, blocks: int, rounds: int) -> dict[str, Any]:
     """各样的时间，取几轮的中位数；第一轮只作热身。"""
-    rng = np.random.default_rng(SEED)
-    model = GPT(
-        50257, context, 768, 12, blocks, init="gpt2", tied=True, head_bias=False, rng=rng
-    )
+    rng = np.random.default_rng(0)
+    model = GPT(50257, context, 768, 12, blocks, init="gpt2", tied=True, head_bias=False, rng=rng)
     optimizer, loss_fn = AdamWOptimizer(model.parameter_groups(0.1), lr=1e-4), GPTLoss()
     ids = rng.integers(0, 50257, (1, context + 1))
     x, y = Tensor(ids[:, :-1]), Tensor(ids[:, 1:])
     other = rng.standard_normal(model.num_parameters, dtype=np.float32)
-    total = np.zeros_like(other)
+    total, buffer = np.zeros_like(other), GradientBuffer()
 
     def compute() -> None:
         optimizer.zero_grad()
@@ -72,10 +48,13 @@ def measure(context: int, blocks: int, rounds: int) -> dict[str, Any]:
         optimizer.clip_grad_norm(1.0)
         optimizer.step()
 
+    def pack() -> None:
+        buffer.reduce(optimizer.parameters, 1.0, lambda _: None)
+
     def add() -> None:
         np.add(total, other, out=total)
 
-    actions = {"compute": compute, "update": update, "add": add}
+    actions = {"compute": compute, "update": update, "pack": pack, "add": add}
     times = [{name: seconds(action) for name, action in actions.items()} for _ in range(rounds + 1)]
     return {
         "parameters": model.num_parameters,
@@ -99,16 +78,21 @@ def main() -> None:
     options = parser.parse_args()
     with blas_threads(options.threads):
         row = {
-            **facts(options.threads),
+            **run_facts(),
+            "machine": machine_facts(),
+            "dtype": "float32",
+            "threads": options.threads,
             **measure(options.context, options.blocks, options.rounds),
         }
     if options.json:
         text = json.dumps({"gpt2": row}, ensure_ascii=False, indent=1) + "\n"
         options.json.write_text(text, encoding="utf-8", newline="\n")
-    print(f"{row['machine']}，{row['threads']} 个线程，{row['blas']}（{row['blas_kernel']}）")
+    machine = row["machine"]
+    print(f"{machine['cpu']}，{machine['cores']} 核，{row['threads']} 个线程，{machine['blas']}")
     for name, title in (
         ("compute", f"前向与反向，一个 {options.context} 个词元的窗口"),
         ("update", "裁剪与更新"),
+        ("pack", "梯度排进连续的内存再写回"),
         ("add", "两份梯度相加"),
     ):
         low, high = row["spread"][name]

@@ -2,6 +2,7 @@
 
     python docs/guides/code/scaling.py            由结果文件写出页面的表 scaling.json 与图 scaling.svg
     python docs/guides/code/scaling.py torch      运行 continue_in_torch.py，把它打印的写进 scaling_torch.json
+    python docs/guides/code/scaling.py parallel   用两个进程运行 train_parallel.py，写进 scaling_parallel.json
     python docs/guides/code/scaling.py try --parameters 124e6 --compute 2.8 --update 0.2 \\
         --windows 512 --gigabits 10 --microseconds 20          代入你自己的数
 
@@ -67,8 +68,9 @@ def read(name):
 def gpt2(network, nodes, faster=1, windows=WINDOWS):
     """124M 的一步，返回（总时间，其中的通信）"""
     row = read("scaling_compute")["gpt2"]
-    compute, update, add = (row[key] / faster for key in ("compute", "update", "add"))
+    compute, update, pack, add = (row[key] / faster for key in ("compute", "update", "pack", "add"))
     bits, latency = NETWORKS[network]
+    update += pack if nodes > 1 else 0
     communication = ring(nodes, 4 * row["parameters"], bits / 8, latency, add)
     return step_time(nodes, windows, compute, update, communication), communication
 
@@ -172,6 +174,7 @@ def summary():
         "models": models_table(),
         "gpu": gpu(),
         "megabytes": 4 * row["parameters"] / 1e6,
+        "update": row["update"] + row["pack"],
         "single": single,
         "faster_single": single / FASTER,
     }
@@ -185,24 +188,25 @@ def write(name, content):
     (RESULTS / f"{name}.json").write_text(text, encoding="utf-8", newline="\n")
 
 
-def run_torch():
+def run(name, program, launcher, packages):
     """在临时的文件夹里运行程序，留下它打印的"""
-    program = Path(__file__).with_name("continue_in_torch.py")
+    command = [*launcher, sys.executable, Path(__file__).with_name(program)]
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
-            [sys.executable, program], cwd=folder, check=True, stdout=subprocess.PIPE, text=True,
-            encoding="utf-8",
-        )  # fmt: skip
-    packages = ("gptcore", "numpy", "torch", "transformers")
-    row = {
-        "command": "python docs/guides/code/scaling.py torch",
-        "versions": {
-            "python": platform.python_version(), **{name: version(name) for name in packages}
-        },
-        "output": done.stdout.rstrip("\n"),
-    }  # fmt: skip
-    write("scaling_torch", row)
-    print(row["output"])
+            command, cwd=folder, check=True, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+        )
+    versions = {"python": platform.python_version()}
+    versions |= {package: version(package) for package in ("gptcore", "numpy", *packages)}
+    output = done.stdout.rstrip("\n")
+    command = f"python docs/guides/code/scaling.py {name}"
+    write(f"scaling_{name}", {"command": command, "versions": versions, "output": output})
+    print(output)
+
+
+def mpiexec():
+    """与解释器在同一个环境里的 mpiexec，其次是系统的"""
+    beside = Path(sys.executable).with_name("mpiexec")
+    return str(beside) if beside.exists() else "mpiexec"
 
 
 def try_it(options):
@@ -221,6 +225,7 @@ def parse():
     parser = argparse.ArgumentParser(description="几台机器的一步要多久：推算")
     commands = parser.add_subparsers(dest="command")
     commands.add_parser("torch", help="运行 continue_in_torch.py，留下它打印的")
+    commands.add_parser("parallel", help="用两个进程运行 train_parallel.py，留下它打印的")
     trial = commands.add_parser("try", help="代入你自己的数")
     trial.add_argument("--parameters", type=float, default=124439808, help="参数的个数")
     trial.add_argument("--compute", type=float, required=True, help="一个窗口的前向与反向，秒")
@@ -235,7 +240,9 @@ def parse():
 def main():
     options = parse()
     if options.command == "torch":
-        run_torch()
+        run("torch", "continue_in_torch.py", [], ["torch", "transformers"])
+    elif options.command == "parallel":
+        run("parallel", "train_parallel.py", [mpiexec(), "-n", "2"], ["mpi4py"])
     elif options.command == "try":
         try_it(options)
     else:

@@ -70,7 +70,9 @@ def panel(top, title, faster, low):
 def figure():
     parts = panel(10, "本机这样的节点（2 核）", 1, 0)
     parts += panel(10 + PANEL + 14, f"快 {scaling.FASTER} 倍的节点", scaling.FASTER, -1)
-    title = "124M 参数的一步要多少秒，随节点数与网络变化，两个轴都是对数：节点越快，越早离开理想的直线"
+    title = (
+        "124M 参数的一步要多少秒，随节点数与网络变化，两个轴都是对数：节点越快，越早离开理想的直线"
+    )
     body = "\n".join(parts)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" class="fig" '
