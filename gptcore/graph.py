@@ -22,7 +22,9 @@ from typing import Any, Self, cast
 import numpy as np
 
 from gptcore.errors import DtypeError, GraphError, ShapeError
+from gptcore.kernels.arithmetic import add
 from gptcore.kernels.array import Array
+from gptcore.kernels.buffers import is_owner
 
 VJP = Callable[[Array], Sequence[Array | None]]
 
@@ -193,7 +195,14 @@ class Node:
             dx += self._grad
             self._grad, self._owned = dx, True
         else:
-            self._grad, self._owned = self._grad + dx, True
+            self._grad, self._owned = add(self._grad, dx), True
+
+    def forget(self) -> None:
+        """放掉数值，只留形状与类型：中间结果的数值没有人再用时，省下内存，反向传播照常。
+
+        只在确知前后两个操作的反向函数都不读它时才能用；之后读到的 `data` 是只读的零。
+        """
+        self.data = np.broadcast_to(np.zeros((), self.data.dtype), self.data.shape)
 
     # ---------------------------------------------------------------- 计算图
 
@@ -312,10 +321,10 @@ class Node:
             )
         gradients = [None if dx is None else np.asarray(dx) for dx in given]
         lent = [id(dy)]  # 不止一处在用的数组
-        lent += [id(dx if dx.base is None else dx.base) for dx in gradients if dx is not None]
+        lent += [id(dx if is_owner(dx) else dx.base) for dx in gradients if dx is not None]
         for parent, dx in zip(parents, gradients, strict=False):
             if dx is not None and parent.requires_grad:
-                fresh = dx.base is None and lent.count(id(dx)) == 1
+                fresh = is_owner(dx) and lent.count(id(dx)) == 1
                 if not fresh and np.may_share_memory(dx, dy):
                     self._owned = False  # 自己的梯度也借出去了
                 parent._accumulate(dx, fresh)

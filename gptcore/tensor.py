@@ -144,8 +144,9 @@ class Tensor(NumPyProtocols):
 
     def __add__(self, other: Any) -> Tensor:
         a, b, x, y = _pair(self, other, "加法 +")
-        return Tensor(x + y).record(
-            (a, b), lambda dy: (ar.unbroadcast(dy, x.shape), ar.unbroadcast(dy, y.shape))
+        left, right = x.shape, y.shape  # 反向不用数值，不必留着
+        return Tensor(ar.add(x, y)).record(
+            (a, b), lambda dy: (ar.unbroadcast(dy, left), ar.unbroadcast(dy, right))
         )
 
     def __sub__(self, other: Any) -> Tensor:

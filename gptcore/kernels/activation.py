@@ -22,6 +22,7 @@ import math
 import numpy as np
 
 from gptcore.kernels.array import BLOCK, Array
+from gptcore.kernels.buffers import empty_like
 
 _C = math.sqrt(2 / math.pi)
 _CA = _C * 0.044715
@@ -31,12 +32,12 @@ _LARGE = 1e4
 
 def relu_forward(x: Array) -> Array:
     r"""$y = \max(x, 0)$"""
-    return np.maximum(x, x.dtype.type(0))
+    return np.maximum(x, x.dtype.type(0), out=empty_like(x))
 
 
 def relu_backward(dy: Array, y: Array) -> Array:
     r"""$\mathrm{d}x = \mathrm{d}y\,[y > 0]$；在 $x=0$ 处取 0。"""
-    return dy * (y > 0)
+    return np.multiply(dy, y > 0, out=empty_like(y))
 
 
 def gelu(x: Array) -> Array:
@@ -53,7 +54,7 @@ def gelu_forward(x: Array) -> tuple[Array, Array]:
     Returns:
         `y` 与 $\mathrm{d}y/\mathrm{d}x$，形状与 `x` 相同。
     """
-    derivative = np.empty(x.shape, x.dtype)
+    derivative = empty_like(x)
     return _gelu(x, derivative), derivative
 
 
@@ -64,7 +65,7 @@ def gelu_backward(dy: Array, derivative: Array) -> Array:
 
 def _gelu(x: Array, derivative: Array | None) -> Array:
     """一块一块地算：一块的几个中间数组都留在二级缓存里。"""
-    y = np.empty(x.shape, x.dtype)
+    y = empty_like(x)
     xs, ys = np.ascontiguousarray(x).reshape(-1), y.reshape(-1)
     scratch = np.empty((2, min(BLOCK // 2, x.size)), x.dtype)
     with np.errstate(over="ignore"):  # 平方与立方溢出成无穷，不影响结果

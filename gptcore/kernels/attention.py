@@ -39,7 +39,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from gptcore.kernels.array import Array, row_blocks
+from gptcore.kernels.array import Array, row_blocks, row_maxima
+from gptcore.kernels.buffers import empty, empty_like
 from gptcore.kernels.dropout import Draw
 
 QUERY_BLOCK = 64
@@ -64,14 +65,15 @@ def attention_forward(
     """
     batch, length, width = qkv.shape
     q, k, v = _split(qkv, 3, heads)  # 各 (B, H, T, d)
-    context = np.empty((batch, length, width // 3), qkv.dtype)
+    context = empty((batch, length, width // 3), qkv.dtype)
     (c,) = _split(context, 1, heads)
     scaled = q * (1 / math.sqrt(q.shape[-1]))
     blocks: list[Block] = []
     for b, i in _blocks(batch, heads, length):
-        e = np.matmul(scaled[b, :, i], k[b, :, : i.stop].swapaxes(2, 3))  # (b, H, q, j)
+        e = empty((*scaled[b, :, i].shape[:3], i.stop), qkv.dtype)
+        np.matmul(scaled[b, :, i], k[b, :, : i.stop].swapaxes(2, 3), out=e)  # (b, H, q, j)
         e[..., i] += _future(i.stop - i.start, qkv.dtype.char)
-        e -= e.max(-1, keepdims=True)
+        e -= row_maxima(e)
         np.exp(e, out=e)
         inverse = 1 / (e @ np.ones(i.stop, qkv.dtype))  # (b, H, q)
         keep = None if draw is None else draw(e.shape)
@@ -99,7 +101,7 @@ def attention_backward(
         `qkv` 的梯度，形状 (B, T, 3E)
     """
     q, k, v = _split(qkv, 3, heads)
-    dqkv = np.empty(qkv.shape, qkv.dtype)
+    dqkv = empty(qkv.shape, qkv.dtype)
     dq, dk, dv = _split(dqkv, 3, heads)
     (dout,), (c,) = _split(dc, 1, heads), _split(context, 1, heads)
     for b, i, e, inverse, keep in reversed(blocks):  # 最后一块看得见所有的键：它写入，其余的累加
@@ -107,7 +109,8 @@ def attention_backward(
         d = (g * c[b, :, i]).sum(-1, keepdims=True)  # D/ℓ：(b, H, q, 1)
         if keep is not None:
             g *= 1 / (1 - p)
-        ds = np.matmul(g, v[b, :, : i.stop].swapaxes(2, 3))  # (b, H, q, j)
+        ds = empty_like(e)
+        np.matmul(g, v[b, :, : i.stop].swapaxes(2, 3), out=ds)  # (b, H, q, j)
         if keep is not None:
             ds *= keep
         ds -= d

@@ -14,6 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from gptcore.kernels.array import Array
+from gptcore.kernels.buffers import empty_like
 
 Draw = Callable[[tuple[int, ...]], Array]
 """由形状抽出“哪些留下”的布尔数组"""
@@ -30,6 +31,6 @@ def dropout(x: Array, keep: Array, p: float) -> Array:
     Returns:
         形状与类型同 `x`
     """
-    y = np.asarray(x * x.dtype.type(1 / (1 - p)))
+    y = np.multiply(x, x.dtype.type(1 / (1 - p)), out=empty_like(x))
     y *= keep
     return y

@@ -14,6 +14,7 @@ $n$ 跑遍所有行（批与位置）。前面的轴先合成一轴：一次大�
 import numpy as np
 
 from gptcore.kernels.array import Array, column_sums, rows
+from gptcore.kernels.buffers import empty
 
 
 def linear_forward(x: Array, weight: Array, bias: Array | None, out: Array | None = None) -> Array:
@@ -29,14 +30,12 @@ def linear_forward(x: Array, weight: Array, bias: Array | None, out: Array | Non
         形状 (…, O)
     """
     x2 = rows(x)
+    y = empty((len(x2), len(weight)), np.result_type(x, weight)) if out is None else out
     if len(x2) in (2, 3):  # 矩阵乘法要先重排权重，两三行时不值得：读两三遍权重更快
-        if out is None:
-            out = np.empty((len(x2), len(weight)), np.result_type(x, weight))
-        for row, result in zip(x2, out, strict=True):
+        for row, result in zip(x2, y, strict=True):
             np.matmul(row, weight.T, out=result)
-        y = out
     else:
-        y = np.matmul(x2, weight.T, out=out)  # (N, I) @ (I, O) → (N, O)
+        np.matmul(x2, weight.T, out=y)  # (N, I) @ (I, O) → (N, O)
     if bias is not None:
         y += bias
     return y.reshape(*x.shape[:-1], len(weight))
@@ -57,5 +56,10 @@ def linear_backward(
         `x`、`weight`、`bias` 的梯度。
     """
     dy2, x2 = rows(dy), rows(x)
-    dx = np.matmul(dy2, weight).reshape(x.shape) if needs_dx else None  # (N, O) @ (O, I) → (N, I)
-    return dx, np.matmul(dy2.T, x2), column_sums(dy2)  # (O, N) @ (N, I) → (O, I)
+    dw = np.matmul(dy2.T, x2, out=empty(weight.shape, weight.dtype))  # (O, N) @ (N, I) → (O, I)
+    db = column_sums(dy2)
+    if not needs_dx:
+        return None, dw, db
+    dx = empty(x.shape, x.dtype)
+    np.matmul(dy2, weight, out=rows(dx))  # (N, O) @ (O, I) → (N, I)
+    return dx, dw, db

@@ -20,7 +20,8 @@ $$L = \frac1{\max(K,1)}\sum_n k_n\Big(\ln\sum_v e^{x_{nv}} - x_{n y_n}\Big),\qqu
 
 import numpy as np
 
-from gptcore.kernels.array import Array, row_blocks, row_sums
+from gptcore.kernels.array import Array, row_blocks, row_maxima, row_sums
+from gptcore.kernels.buffers import empty_like
 
 
 def mse_forward(p: Array, y: Array) -> tuple[Array, Array]:
@@ -48,11 +49,11 @@ def cross_entropy_forward(
     Returns:
         0 维的平均损失（奈特），与 softmax 的概率 (N, V)
     """
-    probabilities = np.empty(logits.shape, logits.dtype)
+    probabilities = empty_like(logits)
     total = 0.0
     for block in row_blocks(*logits.shape):
         p = probabilities[block]
-        np.subtract(logits[block], logits[block].max(-1, keepdims=True), out=p)
+        np.subtract(logits[block], row_maxima(logits[block]), out=p)
         target = p[np.arange(len(p)), labels[block]]
         np.exp(p, out=p)
         sums = row_sums(p)

@@ -33,6 +33,7 @@ from functools import lru_cache
 import numpy as np
 
 from gptcore.kernels.array import Array, column_sums, row_blocks, rows
+from gptcore.kernels.buffers import empty, empty_like
 
 Saved = tuple[Array, Array]
 
@@ -88,8 +89,8 @@ def _normalization_forward(
 ) -> tuple[Array, Saved]:
     """一块一块地从头算到尾：一块的几行都留在二级缓存里。"""
     x2 = rows(x)
-    x_hat, r = np.empty(x2.shape, x.dtype), np.empty(len(x2), x.dtype)
-    y = np.empty(x2.shape, x.dtype) if out is None else out
+    x_hat, r = empty(x2.shape, x.dtype), np.empty(len(x2), x.dtype)
+    y = empty(x2.shape, x.dtype) if out is None else out
     average = _average(x2.shape[1], x.dtype.char)
     for block in row_blocks(*x2.shape):
         xb, hb, yb, rb = x2[block], x_hat[block], y[block], r[block]
@@ -126,18 +127,19 @@ def _normalization_backward(
 ) -> tuple[Array, Array, Array]:
     x_hat, r = saved
     dy2 = rows(dy)
-    dx = np.empty(x_hat.shape, x_hat.dtype)
-    dw, db = np.zeros_like(weight), np.zeros_like(weight)
+    dx = empty(dy.shape, x_hat.dtype)
+    dx2, dw, db = rows(dx), np.zeros_like(weight), np.zeros_like(weight)
+    share = weight * (1 / len(weight))
     for block in row_blocks(*x_hat.shape):
-        hb, rb, gb, xb = x_hat[block], r[block], dy2[block], dx[block]
-        product = gb * hb
+        hb, rb, gb, xb = x_hat[block], r[block], dy2[block], dx2[block]
+        product = np.multiply(gb, hb, out=empty_like(hb))
         dw += column_sums(product)
-        slope = product @ (weight * (1 / len(weight)))  # (1/C) Σ g x̂
+        slope = product @ share  # (1/C) Σ g x̂
         np.multiply(gb, weight, out=xb)
         if centred:
             db += column_sums(gb)
-            xb -= (gb @ (weight * (1 / len(weight))))[:, None]  # (1/C) Σ g
+            xb -= (gb @ share)[:, None]  # (1/C) Σ g
         np.multiply(hb, slope[:, None], out=product)
         xb -= product
         xb *= rb[:, None]
-    return dx.reshape(dy.shape), dw, db
+    return dx, dw, db

@@ -180,6 +180,10 @@ class GPTAttention(GPTBranch):
 
         return self.output(Tensor(context).record((qkv,), vjp))
 
+    def forgets(self) -> bool:
+        """线性层与随机失活的反向不读自己的结果。"""
+        return type(self.output) is Linear and type(self.dropout) is Dropout
+
     def weights(self, x: Tensor) -> Tensor:
         """注意力权重，看模型在看什么时用；没有随机失活，训练时也一样。
 
@@ -256,7 +260,15 @@ class GPTFeedForward(GPTBranch):
 
     def branch(self, x: Tensor) -> Tensor:
         """形状 `(…, 嵌入尺寸)`，不变。"""
-        return self.output(self.gelu(self.input(x)))
+        hidden = self.input(x)
+        y = self.gelu(hidden)
+        if type(self.input) is Linear and type(self.gelu) is GELU:  # 两者的反向都不读它
+            hidden.forget()
+        return self.output(y)
+
+    def forgets(self) -> bool:
+        """线性层与随机失活的反向不读自己的结果。"""
+        return type(self.output) is Linear and type(self.dropout) is Dropout
 
     def infer(self, x: Array) -> Array:
         """推理：见 [`Layer.infer`][gptcore.layers.base.Layer.infer]。"""

@@ -38,6 +38,9 @@ class GPTBranch(Layer):
         if {"branch", "enter"} & vars(cls).keys() and "infer" not in vars(cls):
             # 继承来的 infer 不知道新的分支
             cls.infer = Layer.infer
+        if "branch" in vars(cls) and "forgets" not in vars(cls):
+            # 新的分支也许要用自己的结果求导
+            cls.forgets = GPTBranch.forgets
 
     def __init__(
         self,
@@ -69,6 +72,10 @@ class GPTBranch(Layer):
     def branch(self, x: Tensor) -> Tensor:
         """分支：已经归一化的输入（post 时是原来的输入），形状不变。"""
 
+    def forgets(self) -> bool:
+        """加进残差流之后，分支的结果的数值能不能放掉：要它的反向函数不读它。"""
+        return False
+
     def enter(self, x: Tensor) -> Tensor:
         """分支的输入。"""
         if self.normalize is None or self.norm_position == "post":
@@ -77,7 +84,10 @@ class GPTBranch(Layer):
 
     def forward(self, x: Tensor) -> Tensor:
         """形状 `(…, 嵌入尺寸)`，不变。"""
-        y = x + self.dropout(self.branch(self.enter(x)))
+        result = self.dropout(self.branch(self.enter(x)))
+        y = x + result
+        if self.forgets():
+            result.forget()
         if self.normalize is None or self.norm_position == "pre":
             return y
         return self.normalize(y)
