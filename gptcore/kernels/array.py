@@ -38,7 +38,7 @@ def row_sums(x: Array) -> Array:
 
 
 def row_maxima(x: Array) -> Array:
-    """每行的最大值。短的行上，`argmax` 比 `max(-1)` 快两到五倍，所以先找位置再取。
+    """每行的最大值。`argmax` 比 `max(-1)` 快两到五倍（NumPy 2.4，一行 64 到 768 个），所以先找位置再取。
 
     Args:
         x: 形状 (…, C)，连续。

@@ -62,11 +62,12 @@ def empty_like(x: Array) -> Array:
 
 def is_owner(x: Array) -> bool:
     """数组是不是独占它的内存，而不是别的数组的视图。"""
-    return x.base is None or type(x.base) is _Lease
+    base: Any = x.base
+    return base is None or type(base) is _Lease
 
 
 def release() -> None:
-    """把这个线程里空闲的内存还给系统；训练结束时由训练器调用。"""
+    """把这个线程里空闲的内存立即还给系统；训练完了，程序还要做别的大事时调用。"""
     _local.pool.release()
 
 
