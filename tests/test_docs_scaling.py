@@ -149,7 +149,7 @@ def test_every_measurement_says_where_it_comes_from() -> None:
 
 
 def losses(output: str) -> list[float]:
-    return [float(number) for number in re.findall(r"\d+\.\d{4}$", output, re.MULTILINE)]
+    return [float(number) for number in re.findall(r"^\d+\.\d{4}", output, re.MULTILINE)]
 
 
 @pytest.mark.reference

@@ -43,7 +43,7 @@ for _ in trainer.steps(dataset, 200, schedule, shuffle=True):
     pass
 left = trainer.evaluate(dataset, limit=128).loss
 model.save_pretrained("to-torch", tokenizer)
-print(f"gptcore  训练 200 步            {left:.4f}")
+print(f"{left:.4f}  gptcore 训练 200 步")
 # --8<-- [end:start]
 
 
@@ -71,7 +71,7 @@ def torch_evaluate():
 
 arrived = torch_evaluate()
 require_same(left, arrived)
-print(f"PyTorch  读进来，一步还没有走   {arrived:.4f}")
+print(f"{arrived:.4f}  PyTorch 读进来，一步还没有走")
 
 dataset.train()
 for i in np.random.default_rng(2).permutation(len(dataset))[:200]:
@@ -82,7 +82,7 @@ for i in np.random.default_rng(2).permutation(len(dataset))[:200]:
 trained = torch_evaluate()
 theirs.save_pretrained("from-torch")
 AutoTokenizer.from_pretrained("to-torch").save_pretrained("from-torch")
-print(f"PyTorch  又训练 200 步          {trained:.4f}")
+print(f"{trained:.4f}  PyTorch 又训练 200 步")
 # --8<-- [end:torch]
 
 
@@ -92,10 +92,10 @@ optimizer = AdamWOptimizer(model.parameter_groups(0.1), lr=1e-3)
 trainer = GPTTrainer(model, GPTLoss(), optimizer, rng=np.random.default_rng(3))
 returned = trainer.evaluate(dataset, limit=128).loss
 require_same(trained, returned)
-print(f"gptcore  读回来，一步还没有走   {returned:.4f}")
+print(f"{returned:.4f}  gptcore 读回来，一步还没有走")
 
 for _ in trainer.steps(dataset, 100, shuffle=True):
     pass
 final = trainer.evaluate(dataset, limit=128).loss
-print(f"gptcore  又训练 100 步          {final:.4f}")
+print(f"{final:.4f}  gptcore 又训练 100 步")
 # --8<-- [end:back]

@@ -45,7 +45,7 @@ def panel(top, title, faster, low):
     for power in range(low, high + 1):
         y = at(1, 10.0**power)[1]
         parts.append(curve([(left, y), (right, y)], "thin grid"))
-        parts.append(text(left - 8, y + 5, f"{10.0**power:g} 秒", "muted end", 13))
+        parts.append(text(left - 8, y + 5, f"{10.0**power:,g} 秒", "muted end", 13))
     for nodes in scaling.NODES:
         x = at(nodes, 1)[0]
         parts.append(curve([(x, bottom), (x, bottom + 4)], "thin"))
@@ -68,7 +68,8 @@ def panel(top, title, faster, low):
 
 
 def figure():
-    parts = panel(10, "本机这样的节点（2 核）", 1, 0)
+    cores = scaling.read("scaling_compute")["gpt2"]["machine"]["cores"]
+    parts = panel(10, f"本机这样的节点（{cores} 核）", 1, 0)
     parts += panel(10 + PANEL + 14, f"快 {scaling.FASTER} 倍的节点", scaling.FASTER, -1)
     title = (
         "124M 参数的一步要多少秒，随节点数与网络变化，两个轴都是对数：节点越快，越早离开理想的直线"
