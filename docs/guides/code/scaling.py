@@ -108,10 +108,11 @@ def latency_table(nodes=64):
     for network, (bits, latency) in NETWORKS.items():
         transfer = ring(nodes, size, bits / 8, 0, 0)
         rounds = [way(nodes, 0, 1, latency, 0) for way in (ring, halving)]
-        rows.append([network, duration(transfer), *map(duration, rounds)])
-    head = ["网络", "传输", f"延迟，环形（{2 * nodes - 2} 次）"]
+        assumed = f"{1e6 * latency:.0f} 微秒"
+        rows.append([network, assumed, duration(transfer), *map(duration, rounds)])
+    head = ["网络", "假定的 α", "传输", f"延迟，环形（{2 * nodes - 2} 次）"]
     head.append(f"延迟，折半（{2 * ceil(log2(nodes))} 次）")
-    return {"head": head, "align": "lrrr", "rows": rows}
+    return {"head": head, "align": "lrrrr", "rows": rows}
 
 
 def models_table(nodes=8):
