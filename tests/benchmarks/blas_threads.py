@@ -1,47 +1,42 @@
-"""BLAS 用一个线程还是两个：在演示与教程的模型大小上各比一次
+"""用一个线程还是全部的核：在几种模型大小上，一步训练各比一次
 
-两种设置交替运行，比较每一对的比值，取中位数；机器忙时两个线程会慢得多，所以也写出负载。
+两种设置轮流运行，比较每一轮的比值；机器忙时几个线程会慢得多，所以也写出负载。
 
     python tests/benchmarks/blas_threads.py
 """
 
 import argparse
 import os
-import statistics
-import time
 
-import numpy as np
+from pairing import Times, alternate, paired, totals
+from plan import cpu_count
+from sizes import SIZES, Size
+from step import gptcore_step
+from worker import Once, timed
 
 from gptcore import blas_threads
 from gptcore.cli.demo import DemoSettings
-from gptcore.losses import GPTLoss
-from gptcore.models import GPT
-from gptcore.optim import AdamWOptimizer
-from gptcore.tensor import Tensor
 
 
-def step_time(model: GPT, optimizer: AdamWOptimizer, x: Tensor, y: Tensor, steps: int) -> float:
-    """一步的时间，几步里取最快的，单位毫秒。"""
-    best = float("inf")
-    for _ in range(steps):
-        start = time.perf_counter()
-        loss = GPTLoss()(model(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        best = min(best, time.perf_counter() - start)
-    return best * 1e3
+class Threads:
+    """同一个模型，限定线程数。"""
+
+    def __init__(self, once: Once, count: int) -> None:
+        self._once, self._count = once, count
+
+    def run(self, repeats: int) -> list[Times]:
+        with blas_threads(self._count):
+            return [self._once() for _ in range(repeats)]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="BLAS 线程数与一步的时间")
-    parser.add_argument("--rounds", type=int, default=7, help="成对运行的次数")
-    parser.add_argument("--steps", type=int, default=5, help="每次运行多少步")
+    parser = argparse.ArgumentParser(description="线程数与一步的时间")
+    parser.add_argument("--rounds", type=int, default=15, help="轮数")
     options = parser.parse_args()
     demo = DemoSettings()
     sizes = {
-        "教程": (4, 32, 64, 2, 2, 65),
-        "演示": (
+        "教程（S）": SIZES["S"],
+        "演示": Size(
             demo.batch_size,
             demo.context_size,
             demo.embedding_size,
@@ -49,26 +44,18 @@ def main() -> None:
             demo.blocks,
             370,
         ),
+        "M": SIZES["M"],
     }
-    print(
-        f"负载 {os.getloadavg() if hasattr(os, 'getloadavg') else '未知'}，CPU 数 {os.cpu_count()}"
-    )
-    for name, (batch, context, embedding, heads, blocks, vocab) in sizes.items():
-        rng = np.random.default_rng(0)
-        model = GPT(vocab, context, embedding, heads, blocks, head_bias=False, rng=rng)
-        optimizer = AdamWOptimizer(model.parameter_groups())
-        x = Tensor(rng.integers(0, vocab, (batch, context)))
-        y = Tensor(rng.integers(0, vocab, (batch, context)))
-        pairs: list[dict[int, float]] = []
-        for index in range(options.rounds):
-            times: dict[int, float] = {}
-            for threads in (1, 2) if index % 2 == 0 else (2, 1):
-                with blas_threads(threads):
-                    times[threads] = step_time(model, optimizer, x, y, options.steps)
-            pairs.append(times)
-        one, two = (statistics.median(p[n] for p in pairs) for n in (1, 2))
-        ratio = statistics.median(p[2] / p[1] for p in pairs)
-        print(f"{name}：1 个线程 {one:.1f} 毫秒，2 个线程 {two:.1f} 毫秒，比值的中位数 {ratio:.2f}")
+    print(f"负载 {os.getloadavg() if hasattr(os, 'getloadavg') else '未知'}，CPU 数 {cpu_count()}")
+    for name, size in sizes.items():
+        once = timed(gptcore_step(size, *size.random_batch()))
+        sides = {"1": Threads(once, 1), "全部": Threads(once, cpu_count())}
+        times = {side: totals(runs) for side, runs in alternate(sides, options.rounds).items()}
+        ratio = paired(times["全部"], times["1"])
+        print(
+            f"{name}，{size.parameters:,} 个参数：全部的核 ÷ 1 个线程 = {ratio.median:.2f}"
+            f"（{ratio.low:.2f}–{ratio.high:.2f}），大于 1 表示一个线程更快"
+        )
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from gptcore.threads import blas_info
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("numpy", "torch", "transformers", "tokenizers", "tiktoken", "threadpoolctl")
-SETTINGS = ("OPENBLAS_", "OMP_", "MKL_", "KMP_", "GOMP_", "MALLOC_")
+SETTINGS = ("OPENBLAS_", "OMP_", "MKL_", "GOMP_", "MALLOC_")
 
 
 def machine_facts() -> dict[str, Any]:
@@ -24,7 +24,7 @@ def machine_facts() -> dict[str, Any]:
     return {
         "cpu": cpu_name(),
         "cores": cpu_count(),
-        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "system": f"{platform.system()} {platform.release().split('-')[0]} {platform.machine()}",
         "python": platform.python_version(),
         "gptcore": gptcore.__version__,
         "packages": {name: package_version(name) for name in PACKAGES},

@@ -64,7 +64,7 @@ def middle(runs: Sequence[Times]) -> Times:
 
 
 def alternate(sides: Mapping[str, Side], rounds: int, rest: float = REST) -> dict[str, list[Times]]:
-    """各方轮流运行。先各热身两遍，顺便看要测几遍；每次换到一方，先不计时地运行一遍，慢的除外。
+    """各方轮流运行。先各空跑两遍，顺便看要测几遍；每次换到一方，先不计时地运行一遍，慢的除外。
 
     Args:
         sides: 各方。

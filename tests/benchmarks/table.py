@@ -33,6 +33,8 @@ TITLES = {
 }
 
 
+NO_BREAK = "\u2060"
+"""网页上不在这里换行"""
 PIECES = {"forward": "前向", "backward": "反向"}
 
 
@@ -57,7 +59,7 @@ def size_of(count: float) -> str:
 
 def ratio(spread: Spread) -> str:
     """比值，括号里是中间一半的范围。"""
-    return f"{spread['median']:.2f}（{spread['low']:.2f}–{spread['high']:.2f}）"
+    return f"{spread['median']:.2f}（{spread['low']:.2f}–{NO_BREAK}{spread['high']:.2f}）"
 
 
 def side_names(rows: Iterable[Row]) -> list[str]:
@@ -88,6 +90,20 @@ def part_table(rows: Sequence[Row]) -> Table:
     ]
     labels = named + sized
     return {"head": head, "align": "l" * labels + "r" * (len(head) - labels), "rows": body}
+
+
+def kernels_table(rows: Sequence[Row]) -> Table:
+    """网页上的核函数：一行一个，各个尺寸的比值并排，括号里是前向与反向各自的。"""
+    sizes = list(dict.fromkeys(row["size"] for row in rows))
+    cells: dict[str, dict[str, str]] = {}
+    for row in rows:
+        forward, backward = (row["pieces"][p]["PyTorch"]["median"] for p in PIECES)
+        whole = row["ratios"]["PyTorch"]["median"]
+        cells.setdefault(row["name"], {})[row["size"]] = (
+            f"{whole:.2f}（{forward:.2f}，{NO_BREAK}{backward:.2f}）"
+        )
+    body = [[name, *(found.get(size, "–") for size in sizes)] for name, found in cells.items()]
+    return {"head": ["核函数", *sizes], "align": "l" + "r" * len(sizes), "rows": body}
 
 
 def breakdown_table(rows: Sequence[Row]) -> Table:
@@ -193,9 +209,17 @@ def run(rows: Iterable[Row], options: argparse.Namespace) -> int:
     return 0 if not options.check or judge(found) else 1
 
 
+def page_tables(rows: Sequence[Row]) -> dict[str, Table]:
+    """网页上的表；没有测的部分没有。"""
+    parts = by_part(rows)
+    tables = {part: part_table(found) for part, found in parts.items()}
+    if "kernels" in parts:
+        tables["kernels"] = kernels_table(parts["kernels"])
+    return tables | {"breakdown": breakdown_table(rows), "checks": checks_table(rows)}
+
+
 def save(path: Path, facts: dict[str, Any], rows: Sequence[Row]) -> None:
     """写成 JSON：事实、每一项结果，以及网页上的表。"""
-    tables = {part: part_table(found) for part, found in by_part(rows).items()}
-    tables |= {"breakdown": breakdown_table(rows), "checks": checks_table(rows)}
-    text = json.dumps({**facts, "rows": rows, "tables": tables}, ensure_ascii=False, indent=1)
+    results = {**facts, "breakdown": breakdowns(rows), "tables": page_tables(rows), "rows": rows}
+    text = json.dumps(results, ensure_ascii=False, indent=1)
     path.write_text(text + "\n", encoding="utf-8")
