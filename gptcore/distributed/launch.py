@@ -10,7 +10,7 @@ VARIABLES = (
     ("PMI_RANK", "PMI_SIZE"),  # MPICH、Intel MPI、MS-MPI，Slurm 的 srun --mpi=pmi2
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
     ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),  # MVAPICH2
-    ("PMIX_RANK", ""),  # Slurm 的 srun --mpi=pmix
+    ("PMIX_RANK", "SLURM_STEP_NUM_TASKS"),  # Slurm 的 srun --mpi=pmix
     ("PALS_RANKID", ""),  # HPE Cray
 )
 """各种 MPI 启动进程时设的环境变量：第几个进程，一共几个进程"""
@@ -26,8 +26,10 @@ def launched_rank() -> int | None:
 
 def launched_size() -> int | None:
     """环境变量说一共有几个进程；没有说是 `None`。"""
-    found = [os.environ[size] for _, size in VARIABLES if os.environ.get(size, "").isdigit()]
-    return int(found[0]) if found else None
+    for rank, size in VARIABLES:
+        if os.environ.get(rank, "").isdigit() and os.environ.get(size, "").isdigit():
+            return int(os.environ[size])
+    return None
 
 
 def load_mpi() -> Any:
