@@ -207,9 +207,19 @@ def test_missed_targets_are_named(suite: Any, capsys: pytest.CaptureFixture[str]
         ("S", False),
         ("GELU", True),
     ]
-    assert not suite.table.judge(rows)
+    idle, busy = suite.machine.Busy(), suite.machine.Busy()
+    idle.share, busy.share = 0.01, 0.5
+    assert not suite.table.judge(rows, idle)
     assert capsys.readouterr().out.count("没有达到") == 1
-    assert suite.table.judge(rows[1:])
+    assert suite.table.judge(rows[1:], idle)
+    assert not suite.table.judge(rows[1:], busy)  # 机器忙时，比值好看得不真实
+    assert "请在空闲的机器上重测" in capsys.readouterr().out
+
+
+def test_own_work_is_not_counted_as_others(suite: Any) -> None:
+    with suite.machine.Busy() as busy:
+        sum(range(1_000_000))
+    assert busy.share is None or busy.share >= 0
 
 
 # ---------------------------------------------------------------- 时间花在哪里

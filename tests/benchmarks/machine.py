@@ -88,13 +88,32 @@ def _relative(argument: str) -> str:
     return argument
 
 
+IDLE = 0.1
+"""别的程序占用不到这么多个核，就算机器是空闲的"""
+
+
 class Busy:
     """运行期间别的程序占了多少处理器：机器的全部用量减去自己与子进程的，只有 Linux 有。
+
+    几个线程的一方在忙的机器上会慢几倍到几十倍：它的线程互相空等，等的那个却没有核可用。PyTorch 一方常是这样，
+    所以机器忙时比值好看得不真实，`--check` 不算数。
 
     进入时记下，离开时算出 `share`：平均占几个核。
     """
 
     share: float | None = None
+
+    @property
+    def idle(self) -> bool:
+        """机器是不是空闲的；不知道时当作是。"""
+        return self.share is None or self.share < IDLE
+
+    def __str__(self) -> str:
+        """一句话；不知道时是空的。"""
+        if self.share is None:
+            return ""
+        advice = "" if self.idle else "：比值不可靠，请在空闲的机器上重测"
+        return f"运行期间，别的程序平均占用 {self.share:.2f} 个核{advice}"
 
     def __enter__(self) -> "Busy":
         self._start = self._now()
@@ -115,6 +134,6 @@ class Busy:
         user, nice, system, _idle, _wait, *rest = map(
             int, stat.read_text(encoding="ascii").splitlines()[0].split()[1:]
         )
-        everyone = (user + nice + system + sum(rest[:3])) / os.sysconf("SC_CLK_TCK")
+        everyone = (user + nice + system + sum(rest[:2])) / os.sysconf("SC_CLK_TCK")
         times = os.times()
         return times.elapsed, everyone, sum(times[:4])

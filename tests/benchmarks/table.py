@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 
 from breakdown import PIECES as SHARES
 from breakdown import breakdowns
+from machine import Busy
 from plan import Measure, add_options, plan_from
 from rich.cells import cell_len
 from rows import OURS, Row, Spread
@@ -181,11 +182,14 @@ def report(rows: Sequence[Row]) -> None:
         print(render(part_table(found)))
 
 
-def judge(rows: Sequence[Row]) -> bool:
-    """打印各项要求达到没有；全部达到才是真。"""
-    print("\n要求")
-    print(render(checks_table(rows)))
-    return all(check.passed for check in checks(rows))
+def judge(rows: Sequence[Row], busy: Busy) -> bool:
+    """打印各项要求达到没有，与机器忙不忙；机器空闲，并且全部达到，才是真。"""
+    found = list(checks(rows))
+    if found:
+        print("\n要求")
+        print(render(checks_table(rows)))
+    print(busy)
+    return busy.idle and all(check.passed for check in found)
 
 
 def command(title: str | None, measure: Measure, only: Sequence[str] | None = None) -> int:
@@ -202,11 +206,12 @@ def command(title: str | None, measure: Measure, only: Sequence[str] | None = No
 def run(rows: Iterable[Row], options: argparse.Namespace) -> int:
     """一项一项地测，最后打印表；有 `--check` 时看达到没有。"""
     found: list[Row] = []
-    for row in rows:
-        print(progress(row), flush=True)
-        found.append(row)
+    with Busy() as busy:
+        for row in rows:
+            print(progress(row), flush=True)
+            found.append(row)
     report(found)
-    return 0 if not options.check or judge(found) else 1
+    return 0 if judge(found, busy) or not options.check else 1
 
 
 def page_tables(rows: Sequence[Row]) -> dict[str, Table]:
