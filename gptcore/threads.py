@@ -1,7 +1,7 @@
 """BLAS 的线程数
 
 NumPy 的矩阵乘法由 BLAS 完成，它默认每个核一个线程。模型小的时候，一次乘法不到几毫秒，线程之间互相等待的时间
-比省下的还多；机器上有别的程序在跑时，等待的线程空转，一步会慢上好几倍。所以参数不满一百万个时，
+比省下的还多；机器上有别的程序在跑时，等待的线程空转，一步会慢上好几倍。所以参数不满五十万个时，
 训练器只用一个线程；在你的机器上比一比：`python tests/benchmarks/blas_threads.py`。
 
 线程数不同，浮点求和的次序就不同，结果的末位会变：逐位重现要求机器、BLAS 与线程数都相同。
@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
-SMALL_MODEL = 1_000_000
+SMALL_MODEL = 500_000
 """参数少于这个数的模型用一个 BLAS 线程。"""
 
 

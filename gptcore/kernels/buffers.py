@@ -23,7 +23,7 @@ from gptcore.kernels.array import Array
 
 ALIGNMENT = 64
 PAGE = 4096
-SMALLEST = 1 << 18
+SMALLEST = 1 << 17
 """不到这么多字节的数组由 NumPy 分配。"""
 
 Memory = tuple[int, int, Array]

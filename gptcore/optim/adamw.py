@@ -8,6 +8,7 @@ import numpy as np
 from gptcore.errors import ArgumentError
 from gptcore.kernels.adamw import adamw_update
 from gptcore.kernels.array import BLOCK, Array
+from gptcore.kernels.buffers import empty
 from gptcore.kernels.convert import brief
 from gptcore.optim.checks import as_float, require_number
 from gptcore.optim.optimizer import Optimizer
@@ -159,7 +160,9 @@ class _Bucket:
 def _joined(arrays: Sequence[Array]) -> Array:
     """首尾相接成一维；只有一个时不复制。"""
     flat = [array.reshape(-1) for array in arrays]
-    return flat[0] if len(flat) == 1 else np.concatenate(flat)
+    if len(flat) == 1:
+        return flat[0]
+    return np.concatenate(flat, out=empty((sum(map(len, flat)),), flat[0].dtype))
 
 
 def _partition(tensors: list[Tensor]) -> list[list[Tensor]]:

@@ -44,7 +44,7 @@ NO_CLIPPING = sys.float_info.max
 class Trainer:
     r"""训练器：模型、损失函数与优化器合在一起。
 
-    模型不满一百万个参数时，只用一个 BLAS 线程，见 [`blas_threads`][gptcore.threads.blas_threads]。
+    模型不满五十万个参数时，只用一个 BLAS 线程，见 [`blas_threads`][gptcore.threads.blas_threads]。
 
     Note: 梯度累积
         `accumulation_steps=k` 时，每 $k$ 批更新一次，好像一批有 $k$ 倍大。第 $i$ 批有 $n_i$ 个计入损失的标签，
