@@ -156,20 +156,40 @@ def layer_line(row: Mapping[str, Any]) -> dict[str, Any]:
     """时间（毫秒）与内存（MiB）对层数的直线：固定的与每层的，离直线最远的点差几分之几。"""
     xs = list(LAYERS)
     times = [totals(row["time"][str(x)]) for x in xs]
-    fits = [line(xs, ys) for ys in zip(*times, strict=True)]
+    start, slope = rounds_line(xs, times)
     memory = [row["memory"][str(x)] / MIB for x in xs]
     base, step = line(xs, memory)
     middle = [median_of(rounds) for rounds in times]
-    start, slope = line(xs, middle)
     return {
-        "fixed": spread([1e3 * a for a, _ in fits]),
-        "each": spread([1e3 * b for _, b in fits]),
-        "off": significant(off_line(xs, middle, start, slope)),
+        "fixed": in_unit(start, 1e-3),
+        "each": in_unit(slope, 1e-3),
+        "off": significant(off_line(xs, middle, start["value"], slope["value"])),
         "memory_fixed": significant(base),
         "memory_each": significant(step),
         "memory_off": significant(off_line(xs, memory, base, step)),
         "memory_counted": significant((whole_need(LAYERS[2]) - whole_need(LAYERS[1])) / MIB),
     }
+
+
+def rounds_line(
+    xs: Sequence[float], times: Sequence[Sequence[float]]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """直线的截距与斜率，都有中间一半的范围。
+
+    斜率按轮拟合，取中位数：同一轮里机器的快慢相近，各轮之间可能不同。截距再由各点的中位数定。
+    """
+    fits = [line(xs, ys) for ys in zip(*times, strict=True)]
+    starts, slopes = (quartiles(values) for values in zip(*fits, strict=True))
+    offsets = [median_of(rounds) - slopes.median * x for x, rounds in zip(xs, times, strict=True)]
+    return (
+        {"value": median_of(offsets), "low": starts.low, "high": starts.high},
+        {"value": slopes.median, "low": slopes.low, "high": slopes.high},
+    )
+
+
+def in_unit(values: Mapping[str, float], unit: float) -> dict[str, float]:
+    """换一个单位，留六位有效数字。"""
+    return {name: significant(value / unit) for name, value in values.items()}
 
 
 def off_line(xs: Sequence[float], ys: Sequence[float], start: float, slope: float) -> float:
@@ -179,12 +199,12 @@ def off_line(xs: Sequence[float], ys: Sequence[float], start: float, slope: floa
 
 def token_line(size: Size, times: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     """每个词元的时间 a + b·t：a 的毫秒，b 的微秒，从 0 到 1024 增加几分之几，每秒读多少 10⁹ 字节。"""
-    fits = [line(POSITIONS, ys) for ys in zip(*(times[str(t)] for t in POSITIONS), strict=True)]
-    start, slope = (median_of(values) for values in zip(*fits, strict=True))
+    fixed, each = rounds_line(POSITIONS, [times[str(t)] for t in POSITIONS])
+    start, slope = fixed["value"], each["value"]
     weights, cache = 4 * fixed_work(size), 8 * size.embedding * size.blocks
     return {
-        "fixed": spread([1e3 * a for a, _ in fits]),
-        "each": spread([1e6 * b for _, b in fits]),
+        "fixed": in_unit(fixed, 1e-3),
+        "each": in_unit(each, 1e-6),
         "grown": significant(1024 * slope / start),
         "grown_counted": significant(1024 * 2 * size.embedding * size.blocks / fixed_work(size)),
         "weights_mib": significant(weights / MIB),
@@ -213,6 +233,7 @@ def summary(data: Mapping[str, Any]) -> dict[str, Any]:
         "whole_ratio": significant(median_of(whole["1023"]) / last),
         "shares": {sweep: shares(sweep, data[sweep]) for sweep in SWEEPS},
         "memory_ratio": {sweep: memory_ratio(sweep, data[sweep]) for sweep in SWEEPS},
+        "memory_range": memory_range(data),
         "tables": {sweep: table(sweep, data[sweep]) for sweep in SWEEPS},
         "product_rate": {
             name: significant(512 * 4 * x * x / median_of(data["width"]["product"][str(x)]) / 1e9)
@@ -248,6 +269,16 @@ def memory_ratio(sweep: str, row: Mapping[str, Any]) -> dict[str, float]:
         "last": significant(last),
         **{name: significant(part / sum(parts.values())) for name, part in parts.items()},
     }
+
+
+def memory_range(data: Mapping[str, Any]) -> dict[str, float]:
+    """全部尺寸里，峰值最少与最多是必需量的几倍。"""
+    ratios = [
+        data[sweep]["memory"][str(x)] / whole_need(size)
+        for sweep, sizes in SWEEPS.items()
+        for x, size in sizes.items()
+    ]
+    return {"low": significant(min(ratios)), "high": significant(max(ratios))}
 
 
 # ---------------------------------------------------------------- 表

@@ -238,7 +238,7 @@ def per_token(times):
 
 def token_panel(title, times, fit):
     """每个词元的时间与直线 a + b·t；虚线是与 t 无关的 a"""
-    start, each = fit["fixed"]["median"], fit["each"]["median"] / 1e3  # 毫秒
+    start, each = fit["fixed"]["value"], fit["each"]["value"] / 1e3  # 毫秒
     return Panel(
         title,
         "前面已有的词元 t",
