@@ -152,6 +152,9 @@ def test_out_buffers_are_used() -> None:
     np.testing.assert_array_equal(out, w[[4, 0]])
     out = np.empty((5, 4))
     assert softmax_forward(w, out=out) is out
+    strided = np.empty((4, 5)).T  # 不连续的缓冲区也要写到
+    assert softmax_forward(w, out=strided) is strided
+    np.testing.assert_allclose(strided, out, rtol=1e-15)
 
 
 @pytest.mark.parametrize("count", [0, 1, BLOCK // 4 - 1, BLOCK // 4, BLOCK // 4 + 1, 40_001])

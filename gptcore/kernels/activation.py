@@ -22,7 +22,7 @@ import math
 import numpy as np
 
 from gptcore.kernels.array import BLOCK, Array
-from gptcore.kernels.buffers import empty_like
+from gptcore.kernels.buffers import empty, empty_like
 
 _C = math.sqrt(2 / math.pi)
 _CA = _C * 0.044715
@@ -67,7 +67,7 @@ def _gelu(x: Array, derivative: Array | None) -> Array:
     """一块一块地算：一块的几个中间数组都留在二级缓存里。"""
     y = empty_like(x)
     xs, ys = np.ascontiguousarray(x).reshape(-1), y.reshape(-1)
-    scratch = np.empty((2, min(BLOCK // 2, x.size)), x.dtype)
+    scratch = empty((2, min(BLOCK // 2, x.size)), x.dtype)
     with np.errstate(over="ignore"):  # 平方与立方溢出成无穷，不影响结果
         for start in range(0, x.size, BLOCK // 2):
             part = slice(start, min(start + BLOCK // 2, x.size))

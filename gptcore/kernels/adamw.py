@@ -17,6 +17,7 @@ import math
 import numpy as np
 
 from gptcore.kernels.array import BLOCK, Array
+from gptcore.kernels.buffers import empty
 
 FLUSH_EVERY = 64
 """每隔这么多步，把极小的一阶矩归零：很久没有梯度的行，一阶矩会衰减成非规格化数，运算慢几十倍。"""
@@ -51,7 +52,7 @@ def adamw_update(
     """
     correction = math.sqrt(1 - beta2**step)
     k, shifted_eps = lr * correction / (1 - beta1**step), eps * correction
-    scratch = np.empty(min(BLOCK, theta.size), theta.dtype)
+    scratch = empty((min(BLOCK, theta.size),), theta.dtype)
     for start in range(0, theta.size, BLOCK):
         part = slice(start, start + BLOCK)
         tb, gb, mb, vb = theta[part], g[part], m[part], v[part]

@@ -10,14 +10,14 @@ from typing import Any, cast
 import numpy as np
 
 from gptcore.kernels.array import Array
-from gptcore.kernels.buffers import empty
+from gptcore.kernels.buffers import empty_like
 
 Axis = int | tuple[int, ...] | None
 
 
 def add(x: Array, y: Array) -> Array:
     """两个同类型数组的和，可以广播。"""
-    return np.add(x, y, out=empty(x.shape, x.dtype)) if x.shape == y.shape else np.add(x, y)
+    return np.add(x, y, out=empty_like(x)) if x.shape == y.shape else np.add(x, y)
 
 
 def unbroadcast(dy: Array, shape: tuple[int, ...]) -> Array:

@@ -70,8 +70,9 @@ def attention_forward(
     scaled = q * (1 / math.sqrt(q.shape[-1]))
     blocks: list[Block] = []
     for b, i in _blocks(batch, heads, length):
-        e = empty((*scaled[b, :, i].shape[:3], i.stop), qkv.dtype)
-        np.matmul(scaled[b, :, i], k[b, :, : i.stop].swapaxes(2, 3), out=e)  # (b, H, q, j)
+        query = scaled[b, :, i]  # (b, H, q, d)
+        e = empty((*query.shape[:3], i.stop), qkv.dtype)
+        np.matmul(query, k[b, :, : i.stop].swapaxes(2, 3), out=e)  # (b, H, q, j)
         e[..., i] += _future(i.stop - i.start, qkv.dtype.char)
         e -= row_maxima(e)
         np.exp(e, out=e)
@@ -101,7 +102,7 @@ def attention_backward(
         `qkv` 的梯度，形状 (B, T, 3E)
     """
     q, k, v = _split(qkv, 3, heads)
-    dqkv = empty(qkv.shape, qkv.dtype)
+    dqkv = empty_like(qkv)
     dq, dk, dv = _split(dqkv, 3, heads)
     (dout,), (c,) = _split(dc, 1, heads), _split(context, 1, heads)
     for b, i, e, inverse, keep in reversed(blocks):  # 最后一块看得见所有的键：它写入，其余的累加

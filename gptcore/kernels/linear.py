@@ -14,7 +14,7 @@ $n$ 跑遍所有行（批与位置）。前面的轴先合成一轴：一次大�
 import numpy as np
 
 from gptcore.kernels.array import Array, column_sums, rows
-from gptcore.kernels.buffers import empty
+from gptcore.kernels.buffers import empty, empty_like
 
 
 def linear_forward(x: Array, weight: Array, bias: Array | None, out: Array | None = None) -> Array:
@@ -56,10 +56,10 @@ def linear_backward(
         `x`、`weight`、`bias` 的梯度。
     """
     dy2, x2 = rows(dy), rows(x)
-    dw = np.matmul(dy2.T, x2, out=empty(weight.shape, weight.dtype))  # (O, N) @ (N, I) → (O, I)
+    dw = np.matmul(dy2.T, x2, out=empty_like(weight))  # (O, N) @ (N, I) → (O, I)
     db = column_sums(dy2)
     if not needs_dx:
         return None, dw, db
-    dx = empty(x.shape, x.dtype)
+    dx = empty_like(x)
     np.matmul(dy2, weight, out=rows(dx))  # (N, O) @ (O, I) → (N, I)
     return dx, dw, db

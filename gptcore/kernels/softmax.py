@@ -18,7 +18,7 @@ from gptcore.kernels.buffers import empty_like
 def softmax_forward(x: Array, axis: int = -1, out: Array | None = None) -> Array:
     """沿 `axis` 的 softmax；结果为正，和为 1。"""
     y = empty_like(x) if out is None else out
-    if axis not in (-1, x.ndim - 1):
+    if axis not in (-1, x.ndim - 1) or not y.flags.c_contiguous:
         np.subtract(x, x.max(axis, keepdims=True), out=y)
         np.exp(y, out=y)
         y /= y.sum(axis, keepdims=True)

@@ -180,9 +180,7 @@ class GPTAttention(GPTBranch):
 
         return self.output(Tensor(context).record((qkv,), vjp))
 
-    def forgets(self) -> bool:
-        """线性层与随机失活的反向不读自己的结果。"""
-        return type(self.output) is Linear and type(self.dropout) is Dropout
+    forgets = GPTBranch.ends_linear
 
     def weights(self, x: Tensor) -> Tensor:
         """注意力权重，看模型在看什么时用；没有随机失活，训练时也一样。
@@ -266,9 +264,7 @@ class GPTFeedForward(GPTBranch):
             hidden.forget()
         return self.output(y)
 
-    def forgets(self) -> bool:
-        """线性层与随机失活的反向不读自己的结果。"""
-        return type(self.output) is Linear and type(self.dropout) is Dropout
+    forgets = GPTBranch.ends_linear
 
     def infer(self, x: Array) -> Array:
         """推理：见 [`Layer.infer`][gptcore.layers.base.Layer.infer]。"""

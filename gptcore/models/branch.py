@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from gptcore.kernels.array import Array
-from gptcore.layers import Dropout, Layer
+from gptcore.layers import Dropout, Layer, Linear
 from gptcore.layers.checks import require_size
 from gptcore.models.options import Init, Norm, NormPosition, make_norm, require_options
 from gptcore.tensor import Tensor
@@ -75,6 +75,10 @@ class GPTBranch(Layer):
     def forgets(self) -> bool:
         """加进残差流之后，分支的结果的数值能不能放掉：要它的反向函数不读它。"""
         return False
+
+    def ends_linear(self) -> bool:
+        """分支以 `output` 结束，它是线性层：线性层与随机失活的反向都不读自己的结果。"""
+        return type(getattr(self, "output", None)) is Linear and type(self.dropout) is Dropout
 
     def enter(self, x: Tensor) -> Tensor:
         """分支的输入。"""
