@@ -1,11 +1,12 @@
 """各个测试共用的夹具"""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from cli.running import Outcome
 from threadpoolctl import threadpool_limits
 
 from gptcore.data.corpora import find_corpus
@@ -26,6 +27,19 @@ def tinyshakespeare_path() -> Path:
             pytest.fail("GPTCORE_DATA 指定的文件夹里没有 tinyshakespeare.txt")
         pytest.skip("没有 tinyshakespeare：请设置 GPTCORE_DATA")
     return path
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    """在本进程里运行命令。"""
+    from gptcore.cli.app import run
+
+    def call(*args: object) -> Outcome:
+        code = run([str(a) for a in args])
+        captured = capsys.readouterr()
+        return Outcome(code, captured.out, captured.err)
+
+    return call
 
 
 @pytest.fixture(autouse=True)

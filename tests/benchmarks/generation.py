@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 from pairing import Times, alternate
 from plan import Plan, add_options, plan_from, use_our_threads
+from random_model import random_model
 from rows import OURS, Row, make_row
 from sizes import SIZES, Size
 from worker import Jobs, Once
 
 from gptcore import GPT
-from gptcore.layers.initial import without_values
 
 CONTEXTS = {"S": 32, "M": 64, "L": 256, "G": 1024}
 PROMPTS = {"S": (4, 24), "M": (8, 48), "L": (8, 128), "G": (19, 512)}
@@ -41,18 +41,8 @@ def shape(size: str) -> Size:
 
 
 def make_model(name: str) -> GPT:
-    """随机的权重；直接抽 float32，不另占内存。"""
-    _, context, embedding, heads, blocks, vocab = shape(name)
-    with without_values():
-        model = GPT(vocab, context, embedding, heads, blocks, head_bias=False, tied=True)
-    rng = np.random.default_rng(0)
-    for parameter, p in model.named_parameters():
-        if p.ndim == 2:
-            p.data = rng.standard_normal(p.shape, np.float32)
-            p.data *= 0.02
-        else:
-            p.data = np.full(p.shape, "normalize.weight" in parameter, np.float32)
-    return model
+    """GPT-2 的样子：输出头与词元嵌入共用一个矩阵。"""
+    return random_model(shape(name), tied=True)
 
 
 def make_prompt(size: str, length: int) -> list[int]:

@@ -26,11 +26,11 @@ from typing import Any
 import numpy as np
 from growth_fits import GENERATION, POSITIONS, SWEEPS, WIDTHS, needed_bytes, significant, summary
 from pairing import Times, order, repeats_for
+from random_model import random_model
 from sizes import Size
 
 import gptcore
 from gptcore import GPT, AdamWOptimizer, GPTLoss, Tensor, blas_threads
-from gptcore.layers.initial import without_values
 from gptcore.models import blocks
 from gptcore.threads import blas_info
 
@@ -111,28 +111,6 @@ def product(width: int) -> Once:
 
 
 # ---------------------------------------------------------------- 生成
-
-
-def random_model(size: Size) -> GPT:
-    """随机的权重；直接抽 float32，不另占内存。124M 的形状与 GPT-2 一样共用输出头的矩阵。"""
-    with without_values():
-        model = GPT(
-            size.vocab,
-            size.context,
-            size.embedding,
-            size.heads,
-            size.blocks,
-            head_bias=False,
-            tied=size.vocab > 10_000,
-        )
-    rng = np.random.default_rng(SEED)
-    for name, p in model.named_parameters():
-        if p.ndim == 2:
-            p.data = rng.standard_normal(p.shape, np.float32)
-            p.data *= 0.02
-        else:
-            p.data = np.full(p.shape, "normalize.weight" in name, np.float32)
-    return model
 
 
 def next_token(model: GPT, use_cache: bool) -> dict[int, Once]:
@@ -230,7 +208,7 @@ def measure(rounds: int, turn: float, small: bool) -> dict[str, Any]:
         if small and kind == "G":
             generation[kind] = generation["M"]  # 试一试时不建 124M 的模型
             continue
-        model = random_model(size)
+        model = random_model(size, tied=size.tied)
         generation[kind] = only("token", alternate(next_token(model, True), rounds, turn))
         if kind == "M":
             generation["whole"] = only("token", alternate(next_token(model, False), rounds, turn))

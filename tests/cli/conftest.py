@@ -1,24 +1,11 @@
 """命令行测试共用的夹具：在本进程里运行命令，与一个训练好的小模型"""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli.running import TINY, Outcome
+from cli.running import TINY
 
 from gptcore.cli.app import run
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
-    """在本进程里运行命令。"""
-
-    def call(*args: object) -> Outcome:
-        code = run([str(a) for a in args])
-        captured = capsys.readouterr()
-        return Outcome(code, captured.out, captured.err)
-
-    return call
 
 
 @pytest.fixture(scope="session")

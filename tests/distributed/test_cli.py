@@ -24,18 +24,6 @@ def corpus(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
-    from gptcore.cli.app import run
-
-    def call(*args: object) -> Outcome:
-        code = run([str(a) for a in args])
-        captured = capsys.readouterr()
-        return Outcome(code, captured.out, captured.err)
-
-    return call
-
-
 def records(folder: Path, key: str) -> list[Any]:
     lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     return [value[key] for value in map(json.loads, lines) if key in value]

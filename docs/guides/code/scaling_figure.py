@@ -3,33 +3,14 @@
 由 scaling.py 调用。图内嵌进网页，颜色用 docs/assets/figures.css 里的类，随浅色与深色切换。
 """
 
-from html import escape
 from math import log2, log10
-from pathlib import Path
 
 import scaling
+from growth_figures import FIGURES, polyline, svg, text
 
-FIGURE = Path(__file__).resolve().parents[1] / "figures" / "scaling.svg"
-WIDTH, HEIGHT, PANEL = 480, 556, 262
+FIGURE = FIGURES / "scaling.svg"
+HEIGHT, PANEL = 556, 262
 COLORS = {"1 Gbit/s": "b", "10 Gbit/s": "a", "100 Gbit/s": "c"}
-
-
-def short(value):
-    return f"{value:.1f}".removesuffix(".0")
-
-
-def text(x, y, content, kind="", size=14):
-    classes = " ".join(["t", *(f"t-{word}" for word in kind.split())])
-    return (
-        f'<text class="{classes}" x="{short(x)}" y="{short(y)}" font-size="{size}">'
-        f"{escape(content)}</text>"
-    )
-
-
-def curve(points, kind):
-    classes = " ".join(["l", *(f"l-{word}" for word in kind.split())])
-    path = " ".join(f"{short(x)},{short(y)}" for x, y in points)
-    return f'<polyline class="{classes}" points="{path}"/>'
 
 
 def panel(top, title, faster, low):
@@ -44,26 +25,26 @@ def panel(top, title, faster, low):
     parts = [text(8, top + 8, title, "strong", 15)]
     for power in range(low, high + 1):
         y = at(1, 10.0**power)[1]
-        parts.append(curve([(left, y), (right, y)], "thin grid"))
+        parts.append(polyline([(left, y), (right, y)], "thin grid"))
         parts.append(text(left - 8, y + 5, f"{10.0**power:,g} 秒", "muted end", 13))
     for nodes in scaling.NODES:
         x = at(nodes, 1)[0]
-        parts.append(curve([(x, bottom), (x, bottom + 4)], "thin"))
+        parts.append(polyline([(x, bottom), (x, bottom + 4)], "thin"))
         if nodes in {1, 8, 64, 512}:
             parts.append(text(x, bottom + 19, f"{nodes}", "muted center", 13))
     parts.append(text((left + right) / 2, bottom + 38, "节点数", "muted center", 13))
     single = scaling.gpt2("1 Gbit/s", 1, faster)[0]
     ideal = [at(nodes, single / nodes) for nodes in scaling.NODES]
-    parts.append(curve([ideal[0], ideal[-1]], "thin dash"))
+    parts.append(polyline([ideal[0], ideal[-1]], "thin dash"))
     ends = [(ideal[-1][1], "理想", "muted")]
     for network, color in COLORS.items():
         points = [at(n, scaling.gpt2(network, n, faster)[0]) for n in scaling.NODES]
-        parts.append(curve(points, color))
+        parts.append(polyline(points, color))
         ends.append((points[-1][1], network, color))
     y = 1e9
     for wanted, label, color in sorted(ends, reverse=True):  # 由下往上，不让名字重叠
         y = min(wanted, y - 17)
-        parts.append(text(right + 8, y + 5, label, color))
+        parts.append(text(right + 8, y + 5, label, color, 14))
     return parts
 
 
@@ -74,11 +55,7 @@ def figure():
     title = (
         "124M 参数的一步要多少秒，随节点数与网络变化，两个轴都是对数：节点越快，越早离开理想的直线"
     )
-    body = "\n".join(parts)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" class="fig" '
-        f'role="img" aria-label="{title}" font-family="inherit">\n{body}\n</svg>\n'
-    )
+    return svg(HEIGHT, title, parts)
 
 
 def main():
