@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import platform
-import runpy
 import subprocess
 import sys
 import time
@@ -277,7 +276,7 @@ def main() -> None:
         text = json.dumps(data, ensure_ascii=False, indent=1) + "\n"
         options.json.write_text(text, encoding="utf-8", newline="\n")
         if FIGURES.is_file():
-            runpy.run_path(str(FIGURES), run_name="__main__")
+            subprocess.run([sys.executable, str(FIGURES)], check=True)
 
 
 if __name__ == "__main__":
