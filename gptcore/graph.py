@@ -30,6 +30,8 @@ VJP = Callable[[Array], Sequence[Array | None]]
 
 _no_grad_depth = ContextVar("gptcore_no_grad_depth", default=0)
 _serial = count()
+_ZERO = bytes(8)
+"""一个零，放得下任何类型的元素；`forget` 之后的数值都从它读出。"""
 
 
 class no_grad(ContextDecorator):  # noqa: N801  用起来像函数
@@ -184,8 +186,9 @@ class Node:
 
     def _accumulate(self, dx: Array, fresh: bool) -> None:
         """累加一份梯度。第一份直接留下，不先填零；`fresh` 说明这个数组没有别人在用。"""
-        self._require_shape("backward", dx)
-        if dx.dtype != self.data.dtype:
+        if dx.shape != self.data.shape:
+            self._require_shape("backward", dx)
+        if dx.dtype is not self.data.dtype and dx.dtype != self.data.dtype:
             dx, fresh = dx.astype(self.data.dtype), True
         if self._grad is None:
             self._grad, self._owned = dx, fresh
@@ -202,7 +205,8 @@ class Node:
 
         只在确知前后两个操作的反向函数都不读它时才能用；之后读到的 `data` 是只读的零。
         """
-        self.data = np.broadcast_to(np.zeros((), self.data.dtype), self.data.shape)
+        shape, dtype = self.data.shape, self.data.dtype
+        self.data = np.ndarray(shape, dtype, _ZERO, strides=(0,) * len(shape))
 
     # ---------------------------------------------------------------- 计算图
 
@@ -262,10 +266,12 @@ class Node:
         Returns:
             张量自己；没有父张量需要梯度，或在 `no_grad` 里，就什么也不记。
         """
-        if is_grad_enabled() and any(p.requires_grad for p in parents):
-            self.parents, self._vjp, self.requires_grad = parents, vjp, True
-        else:
-            self.requires_grad = False
+        self.requires_grad = False
+        if is_grad_enabled():
+            for parent in parents:
+                if parent.requires_grad:
+                    self.parents, self._vjp, self.requires_grad = parents, vjp, True
+                    break
         return self
 
     def backward(self, gradient: Any = None) -> None:
@@ -319,12 +325,12 @@ class Node:
                 f"record：有 {len(parents)} 个父张量，反向函数却没有返回这么多份梯度；"
                 "请按 parents 的次序返回元组，不需要的写 None，只有一份时写 (dx,)"
             )
-        gradients = [None if dx is None else np.asarray(dx) for dx in given]
-        lent = [id(dy)]  # 不止一处在用的数组
-        lent += [id(dx if is_owner(dx) else dx.base) for dx in gradients if dx is not None]
-        for parent, dx in zip(parents, gradients, strict=False):
+        gradients = [dx if dx is None else np.asarray(dx) for dx in given]
+        owners = [dx if dx is None or is_owner(dx) else dx.base for dx in gradients]
+        uses = [id(dy), *map(id, owners)]  # 不止一处在用的数组，在这里出现不止一次
+        for parent, dx, owner in zip(parents, gradients, owners, strict=True):
             if dx is not None and parent.requires_grad:
-                fresh = is_owner(dx) and lent.count(id(dx)) == 1
+                fresh = dx is owner and uses.count(id(dx)) == 1
                 if not fresh and np.may_share_memory(dx, dy):
                     self._owned = False  # 自己的梯度也借出去了
                 parent._accumulate(dx, fresh)
@@ -354,10 +360,12 @@ def _topological_order(root: Node) -> list[Node]:
     while stack:
         node, pending = stack[-1]
         for parent in pending:
+            if parent._vjp is None and parent.gradient_fn is None:  # pyright: ignore[reportPrivateUsage]
+                continue  # 叶子，就是 is_leaf；这里要快
             key = id(parent)
             if key in open_:
                 raise GraphError("backward：计算图里有环：某个张量直接或间接地成了自己的父张量")
-            if key not in closed and not parent.is_leaf:
+            if key not in closed:
                 open_.add(key)
                 stack.append((parent, _parents(parent)))
                 break

@@ -65,6 +65,10 @@ class Tensor(NumPyProtocols):
     view_of: Tensor | None = None  # 由 rows 得到的视图，指向原来的张量
 
     def __init__(self, data: Any, requires_grad: bool | None = None) -> None:
+        if type(data) is np.ndarray and data.dtype.char in convert.FLOATS:  # 每个操作的结果
+            super().__init__(data, requires_grad is not False)
+            self.integral = False
+            return
         if isinstance(data, Node):
             raise DtypeError("Tensor：已经是张量了；要一份不连计算图的，请用 detach()")
         if isinstance(data, list | tuple) and _holds_tensor(data):

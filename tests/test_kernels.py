@@ -123,7 +123,7 @@ def test_attention_of_an_array_that_is_not_contiguous() -> None:
 # 其余的核函数
 
 
-@pytest.mark.parametrize("vocab", [3, ONE_HOT_LIMIT, ONE_HOT_LIMIT + 1, 5000])
+@pytest.mark.parametrize("vocab", [3, ONE_HOT_LIMIT // 400, ONE_HOT_LIMIT // 400 + 1, 5000])
 @pytest.mark.parametrize("count", [0, 1, 7, 400])
 @pytest.mark.parametrize("dtype", [np.int64, np.uint8])
 def test_embedding_backward_is_add_at(vocab: int, count: int, dtype: Any) -> None:

@@ -1,6 +1,7 @@
 """各个核函数共用的数组类型与小工具"""
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ def row_sums(x: Array) -> Array:
     Returns:
         形状 (N,)
     """
-    return x @ np.ones(x.shape[-1], x.dtype)
+    return x @ constants(x.shape[-1], 1, x.dtype.char)
 
 
 def row_maxima(x: Array) -> Array:
@@ -59,4 +60,15 @@ def column_sums(x: Array) -> Array:
     Returns:
         形状 (C,)
     """
-    return np.ones(len(x), x.dtype) @ x
+    return constants(len(x), 1, x.dtype.char) @ x
+
+
+@lru_cache(maxsize=32)
+def constants(size: int, value: float, dtype: str) -> Array:
+    """每个元素都是 `value` 的只读向量，形状 `(size,)`。
+
+    记着最近用过的几个：行数少时，新建一个的时间不比用它做的乘法少。
+    """
+    vector = np.full((size,), value, dtype)
+    vector.flags.writeable = False
+    return vector

@@ -39,7 +39,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from gptcore.kernels.array import Array, row_blocks, row_maxima
+from gptcore.kernels.array import Array, constants, row_blocks, row_maxima
 from gptcore.kernels.buffers import empty, empty_like
 from gptcore.kernels.dropout import Draw
 
@@ -76,7 +76,7 @@ def attention_forward(
         e[..., i] += _future(i.stop - i.start, qkv.dtype.char)
         e -= row_maxima(e)
         np.exp(e, out=e)
-        inverse = 1 / (e @ np.ones(i.stop, qkv.dtype))  # (b, H, q)
+        inverse = 1 / (e @ constants(i.stop, 1, qkv.dtype.char))  # (b, H, q)
         keep = None if draw is None else draw(e.shape)
         out = c[b, :, i]
         np.matmul(_kept(e, keep), v[b, :, : i.stop], out=out)  # (b, H, q, j) @ (b, H, j, d)

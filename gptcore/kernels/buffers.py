@@ -14,6 +14,7 @@ M 尺寸（一批 12 段、每段 64 个词元、嵌入 128、4 块）的一步�
 import threading
 from collections import deque
 from collections.abc import Sequence
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -25,6 +26,9 @@ ALIGNMENT = 64
 PAGE = 4096
 SMALLEST = 1 << 17
 """不到这么多字节的数组由 NumPy 分配。"""
+SLACK = 2 << 20
+"""上限之外还允许多留的字节数：模型小的时候，前向、反向与更新要的大小各不相同，不必为省一两兆而反复重要。"""
+HEAP = 4 << 20
 
 Memory = tuple[int, int, Array]
 """一段内存：字节数、第一个对齐的地址、装着它的数组"""
@@ -57,7 +61,7 @@ def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
 
 def empty_like(x: Array) -> Array:
     """形状与类型同 `x` 的未初始化的数组。"""
-    return empty(x.shape, x.dtype)
+    return np.empty(x.shape, x.dtype) if x.nbytes < SMALLEST else empty(x.shape, x.dtype)
 
 
 def is_owner(x: Array) -> bool:
@@ -97,6 +101,7 @@ class _Pool:
             return stack.pop()
         self.most = max(self.most, self.leased)
         self._shrink()
+        _keep_heap()
         array = np.empty(size + ALIGNMENT, np.uint8)
         address: int = array.__array_interface__["data"][0]
         return size, address + -address % ALIGNMENT, array
@@ -122,10 +127,21 @@ class _Pool:
 
     def _shrink(self) -> None:
         """总占用超过上限时，放掉空闲里最大的。"""
-        while self.idle and self.idle + self.leased > self.most * 5 // 4:
+        while self.idle and self.idle + self.leased > self.most * 5 // 4 + SLACK:
             size = max(size for size, stack in self._free.items() if stack)
             self._free[size].pop()
             self.idle -= size
+
+
+@cache
+def _keep_heap() -> None:
+    """让 C 库留住小数组用完的内存；只做一次。
+
+    glibc 起初一有 128 KiB 空在堆顶就还给系统，下一步再要，又是缺页：S 尺寸的一步有一百次，占一成的时间。
+    放掉一个更大的数组之后，这个界限就提高到它的两倍（`man 3 mallopt` 里的 `M_MMAP_THRESHOLD`）。
+    这个数组没有碰过，不占内存；别的 C 库没有这个规矩，什么也不会发生。
+    """
+    np.empty(HEAP, np.uint8)
 
 
 class _Lease:

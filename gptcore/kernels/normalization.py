@@ -28,11 +28,9 @@ $$r = \frac{1}{\sqrt{\frac1C\sum_i x_i^2+\varepsilon}},\quad \hat x_i = x_i r,\q
 $x_i-\mu = (x_i-x_0) - \frac1C\sum_j(x_j-x_0)$。一行相同的元素得到的恰好是 0，相差不大的元素相减也没有舍入。
 """
 
-from functools import lru_cache
-
 import numpy as np
 
-from gptcore.kernels.array import Array, column_sums, row_blocks, rows
+from gptcore.kernels.array import Array, column_sums, constants, row_blocks, rows
 from gptcore.kernels.buffers import empty, empty_like
 
 Saved = tuple[Array, Array]
@@ -91,7 +89,7 @@ def _normalization_forward(
     x2 = rows(x)
     x_hat, r = empty(x2.shape, x.dtype), np.empty(len(x2), x.dtype)
     y = empty(x2.shape, x.dtype) if out is None else out
-    average = _average(x2.shape[1], x.dtype.char)
+    average = constants(x2.shape[1], 1 / x2.shape[1], x.dtype.char)  # 与它相乘就是求平均
     for block in row_blocks(*x2.shape):
         xb, hb, yb, rb = x2[block], x_hat[block], y[block], r[block]
         if centred:
@@ -103,23 +101,12 @@ def _normalization_forward(
         np.matmul(yb, average, out=rb)
         rb += eps
         np.sqrt(rb, out=rb)
-        np.reciprocal(rb, out=rb)
+        np.divide(1, rb, out=rb)
         hb *= rb[:, None]
         np.multiply(hb, weight, out=yb)
         if bias is not None:
             yb += bias
     return y.reshape(x.shape), (x_hat, r)
-
-
-@lru_cache(maxsize=8)
-def _average(size: int, dtype: str) -> Array:
-    """长为 C、每个元素都是 1/C 的向量：与它相乘就是求平均。
-
-    记着用过的几个：生成时每次只有一行，新建它的时间不比乘法少。
-    """
-    average = np.full((size,), 1 / size, dtype)
-    average.flags.writeable = False
-    return average
 
 
 def _normalization_backward(

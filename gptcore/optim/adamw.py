@@ -1,6 +1,7 @@
 """AdamW"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -100,7 +101,7 @@ class AdamWOptimizer(Optimizer):
         return arrays
 
     def _current_layout(self) -> list[tuple[Any, bool]]:
-        return [(p.dtype, p.requires_grad) for p in self.parameters]
+        return [(p.data.dtype, p.requires_grad) for p in self.parameters]
 
     def _follow_parameters(self) -> None:
         """参数换了类型、冻结或放开之后，重新分配；矩换成参数的类型，冻结的参数的矩不动。"""
@@ -129,6 +130,10 @@ class _Bucket:
         self, tensors: list[Tensor], weight_decay: float, moments: list[tuple[Array, Array]]
     ) -> None:
         self.tensors, self.weight_decay = tensors, weight_decay
+        ends = list(accumulate(t.size for t in tensors))
+        self._parts = [
+            (t, slice(end - t.size, end), t.shape) for t, end in zip(tensors, ends, strict=True)
+        ]
         dtype = tensors[0].dtype
         self.m, self.v = (
             _joined(arrays).astype(dtype, copy=False) for arrays in zip(*moments, strict=True)
@@ -140,29 +145,23 @@ class _Bucket:
 
     def scatter(self, theta: Array) -> None:
         """把更新后的值写回各个参数。"""
-        for t, value in zip(self.tensors, self._split(theta), strict=True):
-            if not np.may_share_memory(value, t.data):
-                t.data[...] = value
+        if np.may_share_memory(theta, self.tensors[0].data):  # 独自一个，就地更新过了
+            return
+        for t, part, shape in self._parts:
+            t.data[...] = theta[part].reshape(shape)
 
     def moments(self) -> Iterator[tuple[Tensor, tuple[Array, Array]]]:
         """每个参数与它的两个矩。"""
-        pairs = zip(self._split(self.m), self._split(self.v), strict=True)
-        return zip(self.tensors, pairs, strict=True)
-
-    def _split(self, flat: Array) -> Iterator[Array]:
-        """从长向量里取出各个参数的那一段。"""
-        start = 0
-        for t in self.tensors:
-            yield flat[start : start + t.size].reshape(t.shape)
-            start += t.size
+        for t, part, shape in self._parts:
+            yield t, (self.m[part].reshape(shape), self.v[part].reshape(shape))
 
 
 def _joined(arrays: Sequence[Array]) -> Array:
     """首尾相接成一维；只有一个时不复制。"""
-    flat = [array.reshape(-1) for array in arrays]
-    if len(flat) == 1:
-        return flat[0]
-    return np.concatenate(flat, out=empty((sum(map(len, flat)),), flat[0].dtype))
+    if len(arrays) == 1:
+        return arrays[0].reshape(-1)
+    out = empty((sum(array.size for array in arrays),), arrays[0].dtype)
+    return np.concatenate(arrays, axis=None, out=out)
 
 
 def _partition(tensors: list[Tensor]) -> list[list[Tensor]]:

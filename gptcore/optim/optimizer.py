@@ -75,7 +75,7 @@ class Optimizer(ABC):
             )
         grads = [p.grad for p in self.parameters if p.requires_grad]
         with np.errstate(over="ignore"):
-            norm = math.sqrt(sum(_squared_norm(g.reshape(-1)) for g in grads))
+            norm = math.sqrt(sum(map(_squared_norm, grads)))
         scale = limit / (norm + 1e-6)
         if scale < 1:
             for grad in grads:
@@ -152,10 +152,10 @@ class SGDOptimizer(Optimizer):
                 p.data -= p.data.dtype.type(self.lr) * p.grad
 
 
-def _squared_norm(flat: Array) -> float:
+def _squared_norm(g: Array) -> float:
     """平方和；float32 里溢出时换成 float64 再算。"""
-    total = float(np.dot(flat, flat))
+    total = float(np.vdot(g, g))
     if math.isinf(total):
-        wide = flat.astype(np.float64)
-        total = float(np.dot(wide, wide))
+        wide = g.astype(np.float64)
+        total = float(np.vdot(wide, wide))
     return total
