@@ -48,7 +48,9 @@ def row_maxima(x: Array) -> Array:
         形状 (…, 1)
     """
     flat = rows(x)
-    return flat[np.arange(len(flat)), flat.argmax(-1)].reshape(*x.shape[:-1], 1)
+    best = flat.argmax(-1)
+    best += np.arange(0, flat.size, flat.shape[1])
+    return flat.reshape(-1).take(best).reshape(*x.shape[:-1], 1)
 
 
 def column_sums(x: Array) -> Array:

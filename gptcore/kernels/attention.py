@@ -78,9 +78,9 @@ def attention_forward(
         np.exp(e, out=e)
         inverse = 1 / (e @ constants(i.stop, 1, qkv.dtype.char))  # (b, H, q)
         keep = None if draw is None else draw(e.shape)
-        out = c[b, :, i]
-        np.matmul(_kept(e, keep), v[b, :, : i.stop], out=out)  # (b, H, q, j) @ (b, H, j, d)
-        out *= inverse[..., None] if keep is None else inverse[..., None] * (1 / (1 - p))
+        mixed = _kept(e, keep) @ v[b, :, : i.stop]  # (b, H, q, j) @ (b, H, j, d)
+        share = inverse if keep is None else inverse * (1 / (1 - p))
+        np.multiply(mixed, share[..., None], out=c[b, :, i])
         blocks.append((b, i, e, inverse, keep))
     return context, blocks
 
@@ -105,13 +105,16 @@ def attention_backward(
     dqkv = empty_like(qkv)
     dq, dk, dv = _split(dqkv, 3, heads)
     (dout,), (c,) = _split(dc, 1, heads), _split(context, 1, heads)
+    scale = 1 / math.sqrt(q.shape[-1])
     for b, i, e, inverse, keep in reversed(blocks):  # 最后一块看得见所有的键：它写入，其余的累加
         g = dout[b, :, i] * inverse[..., None]  # dc/ℓ：(b, H, q, d)
-        d = (g * c[b, :, i]).sum(-1, keepdims=True)  # D/ℓ：(b, H, q, 1)
+        h = g * scale  # 先乘 1/√d：比最后去乘 dq 与 dk 少一半
+        d = (h[..., None, :] @ c[b, :, i][..., None])[..., 0]  # D/(ℓ√d)：(b, H, q, 1)
         if keep is not None:
             g *= 1 / (1 - p)
+            h *= 1 / (1 - p)
         ds = empty_like(e)
-        np.matmul(g, v[b, :, : i.stop].swapaxes(2, 3), out=ds)  # (b, H, q, j)
+        np.matmul(h, v[b, :, : i.stop].swapaxes(2, 3), out=ds)  # (b, H, q, j)
         if keep is not None:
             ds *= keep
         ds -= d
@@ -119,7 +122,6 @@ def attention_backward(
         np.matmul(ds, k[b, :, : i.stop], out=dq[b, :, i])
         _add_product(_kept(e, keep).swapaxes(2, 3), g, dv[b], i, last=i.stop == q.shape[2])
         _add_product(ds.swapaxes(2, 3), q[b, :, i], dk[b], i, last=i.stop == q.shape[2])
-    dqkv[..., : 2 * dc.shape[-1]] *= 1 / math.sqrt(q.shape[-1])  # dq 与 dk
     return dqkv
 
 
