@@ -1,6 +1,7 @@
 """各个测试共用的夹具"""
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,8 +15,12 @@ from gptcore.tensor import is_grad_enabled
 
 
 def pytest_configure() -> None:
-    """测试里的矩阵都小：一个 BLAS 线程最快，结果也与核数无关。"""
+    """测试里的矩阵都小：一个 BLAS 线程最快，结果也与核数无关。
+
+    在后台运行测试时，Ctrl-C 也许被忽略（`nohup`，或者 shell 里的 `&`），子进程会继承；中断的测试要用它。
+    """
     threadpool_limits(1, "blas")
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,9 @@
 """缓冲区：用完收回、不与别的数组混淆、不无限地占内存"""
 
 import gc
+import platform
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -139,3 +142,28 @@ def test_forgetting_keeps_shape_and_type() -> None:
     x.forget()
     assert x.shape == (3, 4)
     assert x.dtype == np.float64
+
+
+CHURN = """
+import resource
+import numpy as np
+from gptcore.kernels.buffers import SMALLEST, empty
+
+def churn(n):
+    for _ in range(n):
+        [np.ones(SMALLEST // 8, np.float32) for _ in range(30)]
+
+empty((SMALLEST,), np.dtype(np.float32))
+churn(20)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+churn(20)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="别的 C 库有自己的规矩")
+def test_small_arrays_keep_their_memory_too() -> None:
+    """30 个 64 KiB 的数组反复要、反复放：借过一次大的之后，不再缺页；没有借过时有七千多次。"""
+    command = [sys.executable, "-c", CHURN]
+    result = subprocess.run(command, capture_output=True, check=True, text=True)
+    assert int(result.stdout) < 200

@@ -60,7 +60,7 @@ class GPTEmbedding(Layer):
         ids = to_tensor(ids)
         require_axes("GPTEmbedding", ids, "批大小, 长度")
         self._require_length(ids.shape[-1])
-        x = self.embedding(ids) + self.positional_embedding(Tensor(range(ids.shape[-1])))
+        x = self.embedding(ids) + self.positional_embedding(Tensor(np.arange(ids.shape[-1])))
         return self.dropout(x)
 
     def infer(self, x: Array, positions: Array | None = None) -> Array:

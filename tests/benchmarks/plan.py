@@ -11,6 +11,8 @@ from rows import Row
 from worker import Local, Worker
 
 ROUNDS = {"S": 40, "M": 24, "L": 8, "G": 8}
+SESSIONS = {"S": 8, "M": 4, "L": 2, "G": 2}
+"""这些轮分几次测，每次各方的进程都重新开始"""
 QUICK = 3
 
 
@@ -32,6 +34,11 @@ class Plan:
     def rounds_for(self, size: str = "M") -> int:
         """几轮：小的尺寸快，多测几轮。"""
         return self.rounds or (QUICK if self.quick else ROUNDS[size])
+
+    def sessions_for(self, size: str) -> list[int]:
+        """分几次测，每次几轮。"""
+        rounds, count = self.rounds_for(size), 1 if self.quick else SESSIONS[size]
+        return [n for i in range(count) if (n := (rounds + i) // count)]
 
     @property
     def torch_threads(self) -> int:

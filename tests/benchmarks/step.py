@@ -117,25 +117,34 @@ def contenders(plan: Plan, size: str) -> dict[str, tuple[Any, ...]]:
 
 
 def measure(plan: Plan) -> Iterator[Row]:
-    """逐个尺寸测。"""
+    """逐个尺寸测；各方的进程中途重新开始几次。
+
+    同一个程序，这次启动与下次启动，快慢可以差三成，而且一直差到结束：PyTorch 的 S 有两档，1.8 与 2.4 毫秒。
+    """
     for name in plan.sizes_or(list(SIZES)):
-        with ExitStack() as stack:
-            running: dict[str, Side] = {}
-            facts: dict[str, Any] = {}
-            problems: dict[str, str] = {}
-            for side, start in contenders(plan, name).items():
-                try:
-                    running[side] = stack.enter_context(plan.start(*start)).choose(name)
-                    running[side].run(1)  # 编译要到运行时才失败
-                except SideError as error:
-                    if side == OURS:
-                        raise
-                    problems[side] = str(error)
-                    running.pop(side, None)
-                    continue
-                facts[side] = running[side].facts
-            _require_same(facts)
-            times = alternate(running, plan.rounds_for(name))
+        facts: dict[str, Any] = {}
+        problems: dict[str, str] = {}
+        times: dict[str, list[Times]] = {}
+        for rounds in plan.sessions_for(name):
+            with ExitStack() as stack:
+                running: dict[str, Side] = {}
+                for side, start in contenders(plan, name).items():
+                    if side in problems:
+                        continue
+                    try:
+                        running[side] = stack.enter_context(plan.start(*start)).choose(name)
+                        running[side].run(1)  # 编译要到运行时才失败
+                    except SideError as error:
+                        if side == OURS:
+                            raise
+                        problems[side] = str(error)
+                        running.pop(side, None)
+                        times.pop(side, None)
+                        continue
+                    facts[side] = running[side].facts
+                _require_same(facts)
+                for side, found in alternate(running, rounds).items():
+                    times.setdefault(side, []).extend(found)
         if FLOOR in times:
             threads = plan.threads or cpu_count()
             facts[FLOOR] |= {"multiply_adds": SIZES[name].multiply_adds, "threads": threads}

@@ -57,7 +57,8 @@ def test_unknown_address_shows_the_404_page(visit: Callable[..., Visit]) -> None
 
 
 AXE = ["", "quickstart/", "guides/training/", "guides/text/", "book/", "api/layers/", "api/models/"]
-AXE += ["glossary/", "examples/", "examples/plot_streaming/"]
+AXE += ["guides/speed/", "guides/growth/", "guides/scaling/", "glossary/", "examples/"]
+AXE += ["examples/plot_streaming/"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
