@@ -156,12 +156,12 @@ class GPTLoss(Loss):
 
     def _labels(self, given: Array, vocab_size: int) -> tuple[Array, Array | None]:
         """检查过范围的标签，与哪些位置算；全都算时是 `None`。"""
-        ignore, kept = self.ignore_index, None
-        if ignore is not None and (0 <= ignore < vocab_size or _outside(given, vocab_size)):
+        ignore, kept, outside = self.ignore_index, None, _outside(given, vocab_size)
+        if ignore is not None and (0 <= ignore < vocab_size or outside):
             kept = given != ignore
             given = np.where(kept, given, 0)
-            kept = None if kept.all() else kept
-        if _outside(given, vocab_size):
+            kept, outside = None if kept.all() else kept, _outside(given, vocab_size)
+        if outside:
             wrong = int(given.min() if given.min() < 0 else given.max())
             skip = "" if ignore is None else f"；不算损失的位置请写成 {ignore}"
             raise RangeError(

@@ -23,6 +23,7 @@ import generation
 import import_time
 import kernels
 import memory
+import operations
 import optimizer
 import step
 import tokenizer
@@ -35,6 +36,7 @@ from worker import SideError
 PARTS: dict[str, Measure] = {
     "step": step.measure,
     "kernels": kernels.measure,
+    "operations": operations.measure,
     "optimizer": optimizer.measure,
     "memory": memory.measure,
     "generation": generation.measure,

@@ -26,6 +26,7 @@ class Table(TypedDict):
 TITLES = {
     "step": "一步训练",
     "kernels": "核函数，前向与反向",
+    "operations": "一遍运算，一个线程",
     "optimizer": "优化器",
     "generation": "生成",
     "tokenizer": "分词器",
