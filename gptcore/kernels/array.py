@@ -48,8 +48,7 @@ def row_maxima(x: Array) -> Array:
         形状 (…, 1)
     """
     flat = rows(x)
-    best = flat.argmax(-1)
-    best += np.arange(0, flat.size, flat.shape[1])
+    best = np.add(np.arange(0, flat.size, flat.shape[1]), flat.argmax(-1))
     return flat.reshape(-1).take(best).reshape(*x.shape[:-1], 1)
 
 
