@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +48,8 @@ def row_maxima(x: Array) -> Array:
         形状 (…, 1)
     """
     flat = rows(x)
-    best = np.add(np.arange(0, flat.size, flat.shape[1]), flat.argmax(-1))
+    best = cast("Array", flat.argmax(-1))
+    best += np.arange(0, flat.size, flat.shape[1])
     return flat.reshape(-1).take(best).reshape(*x.shape[:-1], 1)
 
 

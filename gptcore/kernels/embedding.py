@@ -12,6 +12,7 @@ $$\mathrm{d}W_v = \sum_{n\,:\,t_n = v} \mathrm{d}y_n$$
 import numpy as np
 
 from gptcore.kernels.array import BLOCK, Array, constants
+from gptcore.kernels.buffers import empty
 
 ONE_HOT_LIMIT = BLOCK
 """独热矩阵不超过这么多个元素时，真的去乘。
@@ -32,6 +33,8 @@ def embedding_forward(ids: Array, weight: Array, out: Array | None = None) -> Ar
     Returns:
         形状 (*ids.shape, E)
     """
+    if out is None:
+        out = empty((*ids.shape, weight.shape[1]), weight.dtype)
     return np.take(weight, ids, axis=0, out=out, mode="clip")  # mode="raise" 会另做一份缓冲
 
 
