@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -47,9 +47,9 @@ def row_maxima(x: Array) -> Array:
     Returns:
         形状 (…, 1)
     """
+    width: int = x.shape[-1]
     flat = rows(x)
-    best = cast("Array", flat.argmax(-1))
-    best += np.arange(0, flat.size, flat.shape[1])
+    best = np.arange(0, x.size, width) + flat.argmax(-1)
     return flat.reshape(-1).take(best).reshape(*x.shape[:-1], 1)
 
 
