@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -88,7 +89,7 @@ with blas_threads(2):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="没有 fork")
 def test_training_goes_on_after_a_fork() -> None:
-    program = FORK.format(tests=os.path.dirname(__file__))
+    program = FORK.format(tests=str(Path(__file__).parent))
     result = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program],
         capture_output=True,
