@@ -28,6 +28,7 @@ from gptcore import (
     GPTTrainer,
     Layer,
     LayerNorm,
+    NonFiniteError,
     RMSNorm,
     WarmupCosineScheduler,
     corpus_path,
@@ -94,13 +95,18 @@ STEPS, SEEDS, LR = 300, (0, 1, 2), 0.01
 
 
 def train(kind, blocks, seed, lr):
-    """每一步的训练损失，与最后的测试损失"""
+    """每一步的训练损失，与最后的测试损失；发散到溢出时，损失是无穷"""
     model = build(kind, blocks, seed)
     optimizer = AdamWOptimizer(model.parameter_groups(0.1), lr=lr)
     schedule = WarmupCosineScheduler(lr, STEPS, warmup_steps=30, min_lr=lr / 10)
     trainer = GPTTrainer(model, GPTLoss(), optimizer)
+    losses = np.full(STEPS, np.inf)
     with np.errstate(over="ignore", invalid="ignore"):  # 训练发散时，数会大得溢出
-        losses = [report.loss for report in trainer.steps(dataset, STEPS, schedule)]
+        try:
+            for report in trainer.steps(dataset, STEPS, schedule):
+                losses[report.step] = report.loss
+        except NonFiniteError:  # 训练器遇到 NaN 或无穷就停下
+            return losses, np.inf
         dataset.eval()
         with model.evaluating(), no_grad():
             batches = [dataset[i] for i in range(40)]
