@@ -186,9 +186,8 @@ class Node:
 
     def _accumulate(self, dx: Array, fresh: bool) -> None:
         """累加一份梯度。第一份直接留下，不先填零；`fresh` 说明这个数组没有别人在用。"""
-        if dx.shape != self.data.shape:
-            self._require_shape("backward", dx)
-        if dx.dtype is not self.data.dtype and dx.dtype != self.data.dtype:
+        self._require_shape("backward", dx)
+        if dx.dtype != self.data.dtype:
             dx, fresh = dx.astype(self.data.dtype), True
         if self._grad is None:
             self._grad, self._owned = dx, fresh
@@ -266,12 +265,10 @@ class Node:
         Returns:
             张量自己；没有父张量需要梯度，或在 `no_grad` 里，就什么也不记。
         """
-        self.requires_grad = False
-        if is_grad_enabled():
-            for parent in parents:
-                if parent.requires_grad:
-                    self.parents, self._vjp, self.requires_grad = parents, vjp, True
-                    break
+        if is_grad_enabled() and any(p.requires_grad for p in parents):
+            self.parents, self._vjp, self.requires_grad = parents, vjp, True
+        else:
+            self.requires_grad = False
         return self
 
     def backward(self, gradient: Any = None) -> None:
@@ -360,8 +357,8 @@ def _topological_order(root: Node) -> list[Node]:
     while stack:
         node, pending = stack[-1]
         for parent in pending:
-            if parent._vjp is None and parent.gradient_fn is None:  # pyright: ignore[reportPrivateUsage]
-                continue  # 叶子，就是 is_leaf；这里要快
+            if parent.is_leaf:
+                continue
             key = id(parent)
             if key in open_:
                 raise GraphError("backward：计算图里有环：某个张量直接或间接地成了自己的父张量")

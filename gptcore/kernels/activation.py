@@ -21,7 +21,7 @@ import math
 
 import numpy as np
 
-from gptcore.kernels.array import BLOCK, Array, constants
+from gptcore.kernels.array import BLOCK, Array, constants, row_blocks
 from gptcore.kernels.buffers import empty, empty_like
 
 _C = math.sqrt(2 / math.pi)
@@ -35,9 +35,8 @@ def relu_forward(x: Array) -> Array:
     y = empty_like(x)
     xs, ys = np.ascontiguousarray(x).reshape(-1), y.reshape(-1)
     zeros = constants(min(BLOCK, x.size), 0, x.dtype.char)
-    for start in range(0, x.size, BLOCK):
-        part = slice(start, min(start + BLOCK, x.size))
-        np.maximum(xs[part], zeros[: part.stop - start], out=ys[part])
+    for part in row_blocks(x.size, 1):
+        np.maximum(xs[part], zeros[: part.stop - part.start], out=ys[part])
     return y
 
 
@@ -78,8 +77,7 @@ def _gelu(x: Array, derivative: Array | None) -> Array:
     xs, ys = np.ascontiguousarray(x).reshape(-1), y.reshape(-1)
     scratch = empty((2, min(BLOCK // 2, x.size)), x.dtype)
     with np.errstate(over="ignore"):  # 平方与立方溢出成无穷，不影响结果
-        for start in range(0, x.size, BLOCK // 2):
-            part = slice(start, min(start + BLOCK // 2, x.size))
+        for part in row_blocks(x.size, 2):  # 两个临时数组，块小一半
             xb, yb = xs[part], ys[part]
             square, s = scratch[0, : len(xb)], scratch[1, : len(xb)]
             np.multiply(xb, xb, out=square)

@@ -16,7 +16,7 @@ import math
 
 import numpy as np
 
-from gptcore.kernels.array import BLOCK, Array
+from gptcore.kernels.array import BLOCK, Array, row_blocks
 from gptcore.kernels.buffers import empty
 
 FLUSH_EVERY = 64
@@ -53,8 +53,7 @@ def adamw_update(
     correction = math.sqrt(1 - beta2**step)
     k, shifted_eps = lr * correction / (1 - beta1**step), eps * correction
     scratch = empty((min(BLOCK, theta.size),), theta.dtype)
-    for start in range(0, theta.size, BLOCK):
-        part = slice(start, start + BLOCK)
+    for part in row_blocks(theta.size, 1):
         tb, gb, mb, vb = theta[part], g[part], m[part], v[part]
         u = scratch[: len(tb)]
         mb *= beta1

@@ -61,7 +61,7 @@ def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
 
 def empty_like(x: Array) -> Array:
     """形状与类型同 `x` 的未初始化的数组。"""
-    return np.empty(x.shape, x.dtype) if x.nbytes < SMALLEST else empty(x.shape, x.dtype)
+    return empty(x.shape, x.dtype)
 
 
 def is_owner(x: Array) -> bool:

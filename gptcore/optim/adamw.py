@@ -130,10 +130,8 @@ class _Bucket:
         self, tensors: list[Tensor], weight_decay: float, moments: list[tuple[Array, Array]]
     ) -> None:
         self.tensors, self.weight_decay = tensors, weight_decay
-        ends = list(accumulate(t.size for t in tensors))
-        self._parts = [
-            (t, slice(end - t.size, end), t.shape) for t, end in zip(tensors, ends, strict=True)
-        ]
+        ends = accumulate(t.size for t in tensors)
+        self._parts = [(t, slice(end - t.size, end)) for t, end in zip(tensors, ends, strict=True)]
         dtype = tensors[0].dtype
         self.m, self.v = (
             _joined(arrays).astype(dtype, copy=False) for arrays in zip(*moments, strict=True)
@@ -147,13 +145,13 @@ class _Bucket:
         """把更新后的值写回各个参数。"""
         if np.may_share_memory(theta, self.tensors[0].data):  # 独自一个，就地更新过了
             return
-        for t, part, shape in self._parts:
-            t.data[...] = theta[part].reshape(shape)
+        for t, part in self._parts:
+            t.data[...] = theta[part].reshape(t.shape)
 
     def moments(self) -> Iterator[tuple[Tensor, tuple[Array, Array]]]:
         """每个参数与它的两个矩。"""
-        for t, part, shape in self._parts:
-            yield t, (self.m[part].reshape(shape), self.v[part].reshape(shape))
+        for t, part in self._parts:
+            yield t, (self.m[part].reshape(t.shape), self.v[part].reshape(t.shape))
 
 
 def _joined(arrays: Sequence[Array]) -> Array:

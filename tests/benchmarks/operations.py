@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from pairing import alternate
-from plan import Plan
+from plan import Plan, use_our_threads
 from rows import OURS, Row, make_row
 from worker import Jobs, Once, timed
 
@@ -45,9 +45,8 @@ def numpy_sides() -> Jobs:
     """NumPy 的一方，用库里核函数的写法。"""
     from gptcore.kernels.activation import relu_forward
     from gptcore.kernels.array import row_maxima, row_sums
-    from gptcore.threads import blas_threads
 
-    blas_threads(1).__enter__()
+    use_our_threads(0, 1)
     x, y, out = _arrays()
     column, row = y[:, :1].copy(), y[0].copy()
     return _repeated(

@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 from floor import floor_seconds
-from pairing import ALL, Side, Times, alternate
+from pairing import ALL, Times, alternate
 from plan import Plan, cpu_count, use_our_threads
 from rows import OURS, Row, make_row
 from sizes import SIZES, Size
-from worker import Jobs, Once, SideError, timed
+from worker import Jobs, Local, Once, SideError, Worker, timed
 
 from gptcore import GPT, AdamWOptimizer, GPTLoss, Tensor
 
@@ -127,29 +127,37 @@ def measure(plan: Plan) -> Iterator[Row]:
         times: dict[str, list[Times]] = {}
         for rounds in plan.sessions_for(name):
             with ExitStack() as stack:
-                running: dict[str, Side] = {}
-                for side, start in contenders(plan, name).items():
-                    if side in problems:
-                        continue
-                    try:
-                        running[side] = stack.enter_context(plan.start(*start)).choose(name)
-                        running[side].run(1)  # 编译要到运行时才失败
-                    except SideError as error:
-                        if side == OURS:
-                            raise
-                        problems[side] = str(error)
-                        running.pop(side, None)
-                        times.pop(side, None)
-                        continue
-                    facts[side] = running[side].facts
+                running = _started(plan, name, stack, problems)
+                facts |= {side: one.facts for side, one in running.items()}
                 _require_same(facts)
                 for side, found in alternate(running, rounds).items():
                     times.setdefault(side, []).extend(found)
+        times = {side: found for side, found in times.items() if side not in problems}
         if FLOOR in times:
             threads = plan.threads or cpu_count()
             facts[FLOOR] |= {"multiply_adds": SIZES[name].multiply_adds, "threads": threads}
             times[FLOOR] = _floor(times[FLOOR], SIZES[name], threads)
         yield make_row("step", name, name, times, facts, problems)
+
+
+def _started(
+    plan: Plan, name: str, stack: ExitStack, problems: dict[str, str]
+) -> dict[str, Local | Worker]:
+    """各方的进程；不能运行的记在 `problems` 里，以后也不再试。"""
+    running: dict[str, Local | Worker] = {}
+    for side, start in contenders(plan, name).items():
+        if side in problems:
+            continue
+        try:
+            one = stack.enter_context(plan.start(*start)).choose(name)
+            one.run(1)  # 编译要到运行时才失败
+        except SideError as error:
+            if side == OURS:
+                raise
+            problems[side] = str(error)
+        else:
+            running[side] = one
+    return running
 
 
 def _floor(runs: list[Times], size: Size, threads: int) -> list[Times]:
