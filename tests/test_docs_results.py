@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import random
+import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from types import ModuleType
@@ -174,3 +175,19 @@ def repeat(runs: ModuleType, name: str, row: dict[str, Any], steps: int | None =
     if name == "chapter15_train":
         return runs.train_main(steps)
     return runs.ablation_row(runs.load_dataset(), row["norm"], row["blocks"], row["seed"], steps)
+
+
+def test_the_readme_shows_the_recorded_speed() -> None:
+    results = json.loads((ROOT / "docs/book/results/speed.json").read_text(encoding="utf-8"))
+    recorded = [
+        [row["sides"][side]["median"] * 1e3 for side in ("gptcore", "PyTorch")]
+        + [row["ratios"]["PyTorch"]["median"]]
+        for row in results["rows"]
+        if row["part"] == "step"
+    ]
+    line = r"\| ([\d.,]+) 毫秒 \| ([\d.,]+) 毫秒 \| \*\*([\d.]+)\*\* \|"
+    shown = re.findall(line, (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert len(shown) == len(recorded) == 4
+    for cells, values in zip(shown, recorded, strict=True):
+        numbers = [float(cell.replace(",", "")) for cell in cells]
+        np.testing.assert_allclose(numbers, values, rtol=0.005)
