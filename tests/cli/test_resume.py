@@ -17,6 +17,8 @@ from gptcore.plotting import read_metrics
 from gptcore.training.checkpoints import find_checkpoints
 
 SIZE = ("--context-size", "8", "--embedding-size", "16", "--heads", "2", "--blocks", "1")
+WAIT = "print('拖住了', flush=True); [time.sleep(0.1) for _ in range(600)]"
+"""分成许多段来等：信号若恰好在一段开始之前送到，这一段之后就处理"""
 RUN = (*SIZE, "--dropout", "0.1", "--accumulate", "2", "--eval-every", "7", "--save-every", "20")
 
 
@@ -35,6 +37,17 @@ def wait_for_step(child: subprocess.Popen[bytes], step: int = 1) -> None:
         if (match := re.match(r"步 (\d+)/", raw.decode())) and int(match[1]) >= step:
             return
     raise AssertionError("没有等到那一步")
+
+
+def wait_for(child: subprocess.Popen[bytes], *texts: str) -> None:
+    """等到几段文字都在标准输出里出现过，次序不限。"""
+    assert child.stdout
+    missing = set(texts)
+    for raw in child.stdout:
+        missing -= {text for text in missing if text in raw.decode()}
+        if not missing:
+            return
+    raise AssertionError(f"没有等到 {missing}")
 
 
 def contents(out: Path) -> dict[str, object]:
@@ -90,14 +103,16 @@ def test_interrupted_and_resumed_gives_the_same_bytes(
 
 @unix
 def test_a_second_interrupt_exits_at_once(text_file: Path, tmp_path: Path) -> None:
-    """第一次 Ctrl-C 之后，保存被拖住；第二次立即退出，原来的检查点还在。"""
+    """第一次 Ctrl-C 之后，保存被拖住；第二次立即退出，原来的检查点还在。
+
+    第一次被收到之后才发第二次：同一个信号没有处理完时再来一次，系统只送达一次。
+    """
     slow = (
         "import time, gptcore.training.checkpoints as c\n"
         "save = c.save_checkpoint\n"
         "def slow(trainer, folder):\n"
         "    if trainer.state.step == 20: return save(trainer, folder)\n"
-        "    print('拖住', flush=True)\n"
-        "    time.sleep(60)\n"
+        f"    {WAIT}\n"
         "c.save_checkpoint = slow\n"
         "import sys; from gptcore.cli import main; sys.exit(main())\n"
     )
@@ -111,9 +126,7 @@ def test_a_second_interrupt_exits_at_once(text_file: Path, tmp_path: Path) -> No
     ) as child:
         wait_for_step(child, 21)
         child.send_signal(signal.SIGINT)
-        assert child.stdout
-        while "拖住" not in child.stdout.readline().decode():
-            pass
+        wait_for(child, "正在保存，再按一次 Ctrl-C 立即退出", "拖住了")
         begin = time.monotonic()
         child.send_signal(signal.SIGINT)
         _, error = child.communicate(timeout=30)
@@ -147,7 +160,7 @@ def test_two_processes_do_not_train_in_one_folder(text_file: Path, tmp_path: Pat
 @unix
 def test_killed_before_the_first_checkpoint(text_file: Path, tmp_path: Path) -> None:
     out, whole = tmp_path / "m", tmp_path / "whole"
-    args = ("--corpus", text_file, *SIZE, "--steps", "300", "--save-every", "1000")
+    args = ("--corpus", text_file, *SIZE, "--steps", "900", "--save-every", "5000")
     with start("train", *args, "--out", out) as child:
         wait_for_step(child)
         child.kill()
@@ -158,7 +171,7 @@ def test_killed_before_the_first_checkpoint(text_file: Path, tmp_path: Path) -> 
     assert "还没有存过检查点" in told.err
     resumed = process("train", "--out", out, "--resume")
     assert (resumed.code, resumed.err) == (0, "")
-    assert "还没有检查点，从第一步开始，共 300 步" in resumed.out
+    assert "还没有检查点，从第一步开始，共 900 步" in resumed.out
     assert process("train", *args, "--out", whole).code == 0
     assert contents(out) == contents(whole)
 
@@ -202,8 +215,7 @@ def test_interrupted_while_evaluating_at_the_end(text_file: Path, tmp_path: Path
     slow = (
         "import time, gptcore.cli.train as t\n"
         "def save(*_):\n"
-        "    print('评估着', flush=True)\n"
-        "    time.sleep(60)\n"
+        f"    {WAIT}\n"
         "t.RunFolder.save = save\n"
         "import sys; from gptcore.cli import main; sys.exit(main())\n"
     )
@@ -215,9 +227,7 @@ def test_interrupted_while_evaluating_at_the_end(text_file: Path, tmp_path: Path
         stderr=subprocess.PIPE,
         env=clean_environment(),
     ) as child:
-        assert child.stdout
-        while "评估着" not in child.stdout.readline().decode():
-            pass
+        wait_for(child, "拖住了")
         child.send_signal(signal.SIGINT)
         _, error = child.communicate(timeout=30)
     assert child.returncode == 130
