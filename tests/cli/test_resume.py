@@ -20,11 +20,36 @@ SIZE = ("--context-size", "8", "--embedding-size", "16", "--heads", "2", "--bloc
 WAIT = "print('拖住了', flush=True); [time.sleep(0.1) for _ in range(600)]"
 """分成许多段来等：信号若恰好在一段开始之前送到，这一段之后就处理"""
 RUN = (*SIZE, "--dropout", "0.1", "--accumulate", "2", "--eval-every", "7", "--save-every", "20")
+PAUSED = """
+import sys, time
+import gptcore.training.checkpoints as c, gptcore.training.interrupts as i
+heard, steps = [], []
+receive, on_step = i.Interrupts._receive, c.Checkpoints.on_step
+def hear(self, number):
+    heard.append(number)
+    receive(self, number)
+def pause(self, trainer, report):
+    steps.append(report.step)
+    while len(steps) == 60 and not heard:
+        time.sleep(0.01)
+    on_step(self, trainer, report)
+i.Interrupts._receive, c.Checkpoints.on_step = hear, pause
+from gptcore.cli import main
+sys.exit(main())
+"""
+"""做完 60 步就停下来等信号：发信号的进程再慢，训练也不会先做完"""
 
 
-def start(*args: object, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+def start(
+    *args: object, env: dict[str, str] | None = None, program: str | None = None
+) -> subprocess.Popen[bytes]:
+    """运行 `gptcore`；给出 `program` 时运行这段程序。"""
     return subprocess.Popen(
-        [sys.executable, "-m", "gptcore", *map(str, args)],
+        [
+            sys.executable,
+            *(["-m", "gptcore"] if program is None else ["-c", program]),
+            *map(str, args),
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=clean_environment(env),
@@ -74,7 +99,7 @@ def test_interrupted_and_resumed_gives_the_same_bytes(
     name = {1: "SIGHUP，终端关闭了", 2: "Ctrl-C", 15: "SIGTERM"}[number]
     command = (*train, broken)
     for _ in range(times):
-        with start(*command) as child:
+        with start(*command, program=PAUSED) as child:
             wait_for_step(child, 40)
             child.send_signal(number)
             out, error = child.communicate(timeout=60)
@@ -117,13 +142,8 @@ def test_a_second_interrupt_exits_at_once(text_file: Path, tmp_path: Path) -> No
         "import sys; from gptcore.cli import main; sys.exit(main())\n"
     )
     out = tmp_path / "m"
-    args = ["train", "--corpus", str(text_file), "--out", str(out), *RUN[:-2]]
-    with subprocess.Popen(
-        [sys.executable, "-c", slow, *args, "--save-every", "20", "--steps", "39"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=clean_environment(),
-    ) as child:
+    args = ("train", "--corpus", text_file, "--out", out, *RUN[:-2])
+    with start(*args, "--save-every", "20", "--steps", "39", program=slow) as child:
         wait_for_step(child, 21)
         child.send_signal(signal.SIGINT)
         wait_for(child, "正在保存，再按一次 Ctrl-C 立即退出", "拖住了")
@@ -160,8 +180,8 @@ def test_two_processes_do_not_train_in_one_folder(text_file: Path, tmp_path: Pat
 @unix
 def test_killed_before_the_first_checkpoint(text_file: Path, tmp_path: Path) -> None:
     out, whole = tmp_path / "m", tmp_path / "whole"
-    args = ("--corpus", text_file, *SIZE, "--steps", "900", "--save-every", "5000")
-    with start("train", *args, "--out", out) as child:
+    args = ("--corpus", text_file, *SIZE, "--steps", "300", "--save-every", "1000")
+    with start("train", *args, "--out", out, program=PAUSED) as child:
         wait_for_step(child)
         child.kill()
         child.communicate(timeout=30)
@@ -171,7 +191,7 @@ def test_killed_before_the_first_checkpoint(text_file: Path, tmp_path: Path) -> 
     assert "还没有存过检查点" in told.err
     resumed = process("train", "--out", out, "--resume")
     assert (resumed.code, resumed.err) == (0, "")
-    assert "还没有检查点，从第一步开始，共 900 步" in resumed.out
+    assert "还没有检查点，从第一步开始，共 300 步" in resumed.out
     assert process("train", *args, "--out", whole).code == 0
     assert contents(out) == contents(whole)
 
@@ -220,13 +240,8 @@ def test_interrupted_while_evaluating_at_the_end(text_file: Path, tmp_path: Path
         "import sys; from gptcore.cli import main; sys.exit(main())\n"
     )
     out = tmp_path / "m"
-    args = ["train", "--corpus", str(text_file), "--out", str(out), *SIZE, "--steps", "30"]
-    with subprocess.Popen(
-        [sys.executable, "-c", slow, *args],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=clean_environment(),
-    ) as child:
+    args = ("train", "--corpus", text_file, "--out", out, *SIZE, "--steps", "30")
+    with start(*args, program=slow) as child:
         wait_for(child, "拖住了")
         child.send_signal(signal.SIGINT)
         _, error = child.communicate(timeout=30)
