@@ -13,7 +13,7 @@ RESULTS = DOCS / "book" / "results" / "speed.json"
 SIDES = {
     "PyTorch": "a",
     "torch.compile": "c",
-    "PyTorch，1 个线程": "a-tint",
+    "PyTorch，1 个线程": "a-half",
     "书里的程序": "b",
     "下限": "d",
 }
@@ -22,9 +22,9 @@ PIECES = {
     "注意力": "b",
     "GELU": "c",
     "归一化": "d",
-    "嵌入与损失": "b-tint",
-    "更新": "d-tint",
-    "其余": "c-tint",
+    "嵌入与损失": "b-half",
+    "更新": "d-half",
+    "其余": "c-half",
 }
 LEFT, RIGHT, ROW = 150, 424, 24
 LIMIT = 3
