@@ -17,10 +17,12 @@ from gptcore.tensor import is_grad_enabled
 def pytest_configure() -> None:
     """测试里的矩阵都小：一个 BLAS 线程最快，结果也与核数无关。
 
-    在后台运行测试时，Ctrl-C 也许被忽略（`nohup`，或者 shell 里的 `&`），子进程会继承；中断的测试要用它。
+    在后台运行测试时，Ctrl-C 或 SIGHUP 也许被忽略（shell 里的 `&`，`nohup`），子进程会继承；中断的测试要用它们。
     """
     threadpool_limits(1, "blas")
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

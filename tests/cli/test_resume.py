@@ -30,14 +30,16 @@ def hear(self, number):
     receive(self, number)
 def pause(self, trainer, report):
     steps.append(report.step)
-    while len(steps) == 60 and not heard:
+    for _ in range(6000):
+        if len(steps) != 60 or heard:
+            break
         time.sleep(0.01)
     on_step(self, trainer, report)
 i.Interrupts._receive, c.Checkpoints.on_step = hear, pause
 from gptcore.cli import main
 sys.exit(main())
 """
-"""做完 60 步就停下来等信号：发信号的进程再慢，训练也不会先做完"""
+"""做完 60 步就停下来等信号（至多一分钟）：发信号的进程再慢，训练也不会先做完"""
 
 
 def start(
