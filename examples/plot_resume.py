@@ -63,6 +63,7 @@ print(f"不间断：{len(undisturbed)} 步，最后 20 步的平均损失 {last:
 # 回调 `Checkpoints` 每 50 步存一个检查点。做完 `STOP` 步时，程序给自己发一个 Ctrl-C：
 # `Checkpoints` 先做完手里的这一步、保存，再照常抛出 `KeyboardInterrupt`。
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # 在后台运行时，Ctrl-C 也许被忽略
 temporary = tempfile.TemporaryDirectory()
 folder = Path(temporary.name)
 interrupted, first = make_trainer(), []

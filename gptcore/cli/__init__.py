@@ -11,6 +11,7 @@
 """
 
 from gptcore.cli import signals
+from gptcore.mpiexec import launched_size
 
 
 def main() -> int:
@@ -21,7 +22,10 @@ def main() -> int:
         141 输出的管道被关闭。
     """
     try:
-        signals.install()
+        if (launched_size() or 1) > 1:
+            signals.leave_to_system()  # 直到连上，见 ranks
+        else:
+            signals.install()
         from gptcore.cli.app import run  # 只在运行命令时加载 NumPy、typer 与 rich
 
         signals.check()

@@ -11,7 +11,7 @@ from typer.main import get_command
 from gptcore.cli import options as o
 from gptcore.cli.failures import FAILURES, describe, one_line
 from gptcore.cli.help import Command, Group
-from gptcore.cli.ranks import is_quiet, open_ranks, quiet_terminal, require_flag
+from gptcore.cli.ranks import abandon, is_quiet, open_ranks, quiet_terminal, require_flag
 from gptcore.cli.signals import name_of
 from gptcore.cli.streams import complain, prepare_streams, silence
 from gptcore.cli.terminal import open_terminal
@@ -321,7 +321,11 @@ def run(args: Sequence[str] | None = None) -> int:
     except FAILURES as error:
         named = args[0] if args and args[0] in COMMANDS else ""
         tell(_with_notes(describe(error, named), error, "；"))
+        abandon(args, error)
         return 2
+    except Exception as error:
+        abandon(args, error)
+        raise
     return code
 
 

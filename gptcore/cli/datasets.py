@@ -85,7 +85,11 @@ class HeldOutTokens(WindowDataset):
 
 
 def open_dataset(
-    corpus: Corpus, tokenizer: Tokenizer | None, batch_size: int, context_size: int
+    corpus: Corpus,
+    tokenizer: Tokenizer | None,
+    batch_size: int,
+    context_size: int,
+    processes: int = 1,
 ) -> WindowDataset:
     """把语料切成窗口。
 
@@ -94,9 +98,10 @@ def open_dataset(
         tokenizer: 分词器；词元文件自带一个，不用给。
         batch_size: 每批几个窗口。
         context_size: 上下文尺寸。
+        processes: 几个进程各取一批。
 
     Raises:
-        UsageError: 文字太短，或者有分词器不认识的字符。
+        UsageError: 文字太短，一步也凑不满，或者有分词器不认识的字符。
     """
     record = corpus.record
     if corpus.file is not None or tokenizer is None:
@@ -112,7 +117,7 @@ def open_dataset(
             train, test = train.astype(dtype), test.astype(dtype)
         _require_windows(corpus, len(train), len(test), context_size)
         dataset = SplitDataset(tokenizer, train, test, batch_size, context_size, record.split)
-    _require_batch(dataset)
+    _require_batch(dataset, processes)
     return dataset
 
 
@@ -167,10 +172,11 @@ def _require_windows(corpus: Corpus, train: int, test: int, context_size: int) -
     )
 
 
-def _require_batch(dataset: WindowDataset) -> None:
+def _require_batch(dataset: WindowDataset, processes: int) -> None:
     windows = len(dataset.train_data[0])
-    if dataset.batch_size > windows:
+    if dataset.batch_size * processes > windows:
+        many = f"乘以 {processes} 个进程，" if processes > 1 else ""
         raise UsageError(
-            f"--batch-size {dataset.batch_size} 大于训练部分的窗口数 {windows}，一步也凑不满；"
-            f"请把 --batch-size 减到 {windows} 以下，或换更长的文本"
+            f"--batch-size {dataset.batch_size} {many}大于训练部分的窗口数 {windows}，一步也凑不满；"
+            f"请把 --batch-size 减到 {windows // processes} 以下，或换更长的文本"
         )

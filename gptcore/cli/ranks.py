@@ -6,10 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gptcore.cli import signals
+from gptcore.cli.failures import describe
+from gptcore.cli.streams import complain
 from gptcore.cli.terminal import Terminal, open_terminal
 from gptcore.cli.usage import UsageError
 from gptcore.distributed import DataParallel
-from gptcore.distributed.launch import launched_rank, launched_size
+from gptcore.distributed.exits import report_early
+from gptcore.distributed.launch import is_started
+from gptcore.errors import DistributedError
+from gptcore.mpiexec import launched_rank, launched_size
 
 FLAG = "--distributed"
 EXAMPLE = f"mpiexec -n 2 gptcore train {FLAG}"
@@ -29,7 +35,27 @@ def open_ranks(threads: int) -> DataParallel:
         raise UsageError(
             f"{FLAG} 要由 mpiexec 启动几个进程，例如 {EXAMPLE}；只用一个进程时请去掉它"
         )
-    return DataParallel(threads=threads)
+    ranks = DataParallel(threads=threads)
+    signals.install()
+    return ranks
+
+
+def abandon(args: Sequence[str], error: Exception) -> None:
+    """出了错，而别的进程还在等着连上：告诉它们。
+
+    MPI 启动不了，就没有办法告诉它们，至少把原因写出来；只由第 0 个说话的规矩这时不算。
+
+    Args:
+        args: 命令行的参数。
+        error: 已经由第 0 个进程写出来的错误。
+    """
+    if list(args[:1]) != ["train"] or (launched_size() or 1) == 1 or is_started():
+        return
+    try:
+        report_early(error)
+    except DistributedError as trouble:
+        if is_quiet(args):
+            complain(f"第 {launched_rank()} 个进程：{describe(trouble, args[0])}")
 
 
 def is_quiet(args: Sequence[str]) -> bool:

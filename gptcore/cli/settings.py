@@ -192,8 +192,15 @@ def check(settings: TrainSettings) -> None:
         )
 
 
-def check_memory(settings: TrainSettings, vocab_size: int) -> None:
+def check_memory(settings: TrainSettings, vocab_size: int, processes: int) -> None:
     """建立模型之前估计内存：每个参数连同梯度与两个矩是 16 字节，另有一步的分数。
+
+    几个进程训练时，每个进程另有一份求和用的梯度，每个参数 4 字节。
+
+    Args:
+        settings: 训练的设置。
+        vocab_size: 词表大小。
+        processes: 这台机器上有几个进程。
 
     Raises:
         UsageError: 太大。
@@ -201,9 +208,11 @@ def check_memory(settings: TrainSettings, vocab_size: int) -> None:
     size, context, blocks = settings.embedding_size, settings.context_size, settings.blocks
     parameters = (2 * vocab_size + context) * size + 12 * blocks * size**2
     scores = settings.batch_size * context * (context * settings.heads * blocks + vocab_size)
-    needed = 16 * parameters + 4 * scores
+    each = 16 if processes == 1 else 20
+    needed = processes * (each * parameters + 4 * scores)
     if needed > MEMORY:
+        who = f"这台机器上的 {processes} 个进程" if processes > 1 else ""
         raise UsageError(
-            f"模型约有 {parameters:.2g} 个参数，训练至少要 {needed / 2**30:,.0f} GiB 内存，"
+            f"模型约有 {parameters:.2g} 个参数，{who}训练至少要 {needed / 2**30:,.0f} GiB 内存，"
             f"超过上限 {MEMORY // 2**30} GiB；请减小 --embedding-size、--blocks、--context-size 或 --batch-size"
         )

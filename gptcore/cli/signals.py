@@ -21,6 +21,16 @@ def install() -> None:
             signal.signal(number, _interrupt)
 
 
+def leave_to_system() -> None:
+    """收到信号就立即结束，不等 Python：`mpiexec` 由此得知，结束其余的进程。
+
+    几个进程还没有连上时用：一个自己退出了，`mpiexec` 不会知道，其余的就一直等它。
+    """
+    for number in _HANDLED:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
 def check() -> None:
     """收到过信号，而抛出的错误被吞掉了，就再抛出一次。
 

@@ -96,6 +96,8 @@ def _lead(
     """说话、写文件的那个进程；通常也只有它。"""
     resuming = mode is Mode.RESUME
     plan = _resume(settings, chosen, out, terminal) if resuming else _start(settings, out, mode)
+    if plan:
+        check_memory(plan.run.settings, plan.dataset.vocab_size, ranks.local_size if ranks else 1)
     if ranks:
         share(ranks, plan and [plan.run.to_dict(), plan.dataset.tokenizer.to_dict()])
     if plan is None:
@@ -118,7 +120,8 @@ def _follow(
     corpus = read_corpus(settings.corpus if named else recorded_corpus(run.corpus))
     require_same_corpus(run, corpus.record)
     batch_size, context_size = run.settings.batch_size, run.settings.context_size
-    dataset = open_dataset(corpus, tokenizer_from_dict(given[1]), batch_size, context_size)
+    tokenizer, processes = tokenizer_from_dict(given[1]), run.settings.processes
+    dataset = open_dataset(corpus, tokenizer, batch_size, context_size, processes)
     ranks.threads_each = run.settings.threads
     with blas_threads(run.settings.threads):
         _, trainer = build_trainer(run.settings, dataset, ranks)
@@ -136,8 +139,9 @@ def _start(settings: TrainSettings, out: Path, mode: Mode) -> _Plan:
         require_new(out)
     corpus = read_corpus(settings.corpus)
     tokenizer = make_tokenizer(corpus, settings.tokenizer, settings.vocab_size)
-    dataset = open_dataset(corpus, tokenizer, settings.batch_size, settings.context_size)
-    check_memory(settings, dataset.vocab_size)
+    dataset = open_dataset(
+        corpus, tokenizer, settings.batch_size, settings.context_size, settings.processes
+    )
     run = Run.new(settings, _total_steps(settings, dataset), corpus.record)
     return _Plan(run, dataset, describe(corpus, dataset))
 
@@ -157,14 +161,15 @@ def _resume(
     if "corpus" in chosen:
         run = replace(run, corpus=corpus.record)
     tokenizer = saved_tokenizer(out, run) or make_tokenizer(corpus, settings.tokenizer, None)
-    dataset = open_dataset(corpus, tokenizer, settings.batch_size, settings.context_size)
+    dataset = open_dataset(
+        corpus, tokenizer, settings.batch_size, settings.context_size, settings.processes
+    )
     if longer:
         new = replace(settings, steps=given.steps, epochs=given.epochs)
         done = max(saved_steps(out), default=0)
         run = lengthen(run, new, _total_steps(new, dataset), done)
         if _tell_finished(run, out, terminal):
             return None
-    check_memory(run.settings, dataset.vocab_size)
     return _Plan(run, dataset, describe(corpus, dataset))
 
 
@@ -202,7 +207,7 @@ def _train(plan: _Plan, folder: RunFolder, terminal: Terminal, ranks: DataParall
     introduce(terminal, plan.introduction, model, settings.threads)
     if ranks:
         ranks.threads_each = settings.threads
-        terminal.say(f"{ranks}；一步的窗口由它们均分")
+        terminal.say(f"{ranks}；一步的窗口由它们均分" if ranks.size > 1 else f"{ranks}")
     if folder.mode is Mode.RESUME:
         load(trainer, run, folder, terminal)
     else:

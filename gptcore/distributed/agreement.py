@@ -67,21 +67,39 @@ def parameters_checksum(trainer: Trainer) -> int:
     return _checksum(trainer.model.state_dict().values())
 
 
-def settings_checksum(trainer: Trainer) -> int:
-    """训练的设置与数据的指纹的 CRC-32。"""
+def settings(trainer: Trainer) -> dict[str, str]:
+    """各个进程应当相同的设置：说法与内容。"""
     parameters: list[Any] = list(trainer.optimizer.parameters)
-    settings = [
-        [(p.shape, p.dtype.str, p.requires_grad) for p in parameters],
-        sorted((name, a.shape) for name, a in trainer.model.state_dict().items()),
-        trainer.optimizer.settings,
-        trainer.max_norm,
-        trainer.accumulation_steps,
-        trainer.skip_nonfinite,
-        trainer.total_steps,
-        trainer.parts,
-        trainer.data_record,
-    ]
-    return zlib.crc32(json.dumps(settings, sort_keys=True, default=str).encode())
+    found: dict[str, Any] = {
+        "参数的形状或类型": [
+            [(p.shape, p.dtype.str, p.requires_grad) for p in parameters],
+            sorted((name, a.shape) for name, a in trainer.model.state_dict().items()),
+        ],
+        "优化器的设置": trainer.optimizer.settings,
+        "裁剪梯度的上限 max_norm": trainer.max_norm,
+        "累积的次数 accumulation_steps": trainer.accumulation_steps,
+        "可以跳过的步数 skip_nonfinite": trainer.skip_nonfinite,
+        "总步数": trainer.total_steps,
+        "合成一批的批数": trainer.parts,
+        "数据": trainer.data_record,
+        "做完的步数": trainer.state.step,
+    }
+    return {name: json.dumps(value, sort_keys=True, default=str) for name, value in found.items()}
+
+
+def checksum(mine: dict[str, str]) -> int:
+    """`settings` 的 CRC-32。"""
+    return zlib.crc32(json.dumps(mine).encode())
+
+
+def differing(texts: list[str]) -> str:
+    """有进程与第 0 个进程不同的设置，列出它们的说法。
+
+    Args:
+        texts: 各个进程的 `settings`，JSON。
+    """
+    first, *others = [json.loads(text) for text in texts]
+    return "、".join(name for name in first if any(other[name] != first[name] for other in others))
 
 
 def shared_arrays(trainer: Trainer) -> list[Array]:

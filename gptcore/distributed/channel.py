@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gptcore.distributed.launch import load_mpi
-from gptcore.errors import DistributedError
+from gptcore.errors import DistributedError, GptcoreError
 
 LENGTH = 4000
 """转告别的进程的错误消息至多多少个字符"""
@@ -45,6 +45,7 @@ class Phase(IntEnum):
     LEAVE = 11
     TOGETHER = 12
     EXIT = 13
+    CONNECT = 14
 
 
 NAMES = {
@@ -62,6 +63,7 @@ NAMES = {
     Phase.LEAVE: "离开训练",
     Phase.TOGETHER: "等别的进程",
     Phase.EXIT: "结束程序",
+    Phase.CONNECT: "连接",
 }
 
 
@@ -129,7 +131,7 @@ class Channel:
 
         Raises:
             DistributedError: 有的进程出了错，或者在做别的事。
-            KeyboardInterrupt: 有的进程被 Ctrl-C 中断；被别的信号中断时是 `SystemExit`。
+            KeyboardInterrupt: 有的进程被 Ctrl-C 中断；被别的信号中断、自己要结束程序时是 `SystemExit`。
         """
         if self._over is not None:
             raise self._over
@@ -154,7 +156,7 @@ class Channel:
             yield
         except BaseException as error:
             if self._over is None:
-                self.broken = _described(error)[1]
+                self.broken = _described(error)[1] or 1
             raise
 
     def restart(self) -> None:
@@ -175,12 +177,12 @@ class Channel:
         finally:
             self.depth -= 1
 
-    def report(self, error: BaseException, patience: float) -> bool:
+    def report(self, error: BaseException, patience: float | None) -> bool:
         """没有人处理的错误，告诉别的进程。
 
         Args:
             error: 错误。
-            patience: 至多等多少秒。
+            patience: 至多等多少秒；`None` 表示一直等。
 
         Returns:
             是否等到了别的进程。
@@ -272,17 +274,17 @@ class Channel:
 
     def send_text(self, text: str, root: int = 0) -> str:
         """第 `root` 个进程的文字传给大家；全部进程一起调用。"""
-        content = np.frombuffer(text.encode(), np.uint8).copy()
+        content = _to_bytes(text)
         size = np.array([content.size], np.int64)
         self.comm.Bcast([size, self._mpi.INT64_T], root)
         if self.rank != root:
             content = np.empty(int(size[0]), np.uint8)
         self.comm.Bcast([content, self._mpi.BYTE], root)
-        return content.tobytes().decode()
+        return _to_text(content)
 
     def gather_texts(self, text: str) -> list[str]:
         """各个进程的文字交给第 0 个；全部进程一起调用，别的进程得到空的列表。"""
-        content = np.frombuffer(text.encode(), np.uint8).copy()
+        content = _to_bytes(text)
         sizes = np.empty(self.size, np.int64)
         integer, byte = self._mpi.INT64_T, self._mpi.BYTE
         self.comm.Allgather([np.array([content.size], np.int64), integer], [sizes, integer])
@@ -293,7 +295,7 @@ class Channel:
         if self.rank:
             return []
         pairs = zip(starts.tolist(), sizes.tolist(), strict=True)
-        return [received[start : start + size].tobytes().decode() for start, size in pairs]
+        return [_to_text(received[start : start + size]) for start, size in pairs]
 
     def add(self, array: npt.NDArray[Any]) -> None:
         """就地变成全部进程的逐项之和；数组要连续。"""
@@ -307,6 +309,15 @@ class Channel:
             array[...] = content
 
 
+def _to_bytes(text: str) -> npt.NDArray[np.uint8]:
+    """文字的 UTF-8；文件名里不是 UTF-8 的字节，在 Python 里是单独的代理字符，照样传过去。"""
+    return np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8).copy()
+
+
+def _to_text(content: npt.NDArray[np.uint8]) -> str:
+    return content.tobytes().decode("utf-8", "surrogatepass")
+
+
 def _mismatch(phases: list[int]) -> DistributedError:
     doing = "，".join(f"第 {rank} 个进程在{NAMES[Phase(p)]}" for rank, p in enumerate(phases))
     return DistributedError(
@@ -318,7 +329,7 @@ def _described(error: BaseException) -> tuple[Status, int, str]:
     """怎样把离开的原因告诉别的进程：种类，退出码，一句话。"""
     if isinstance(error, KeyboardInterrupt):
         return Status.INTERRUPTED, 130, ""
-    if isinstance(error, SystemExit) and isinstance(error.code, int) and error.code > 128:
-        return Status.INTERRUPTED, error.code, ""
-    kind = "" if isinstance(error, DistributedError) else f"{type(error).__name__}："
+    if isinstance(error, SystemExit) and isinstance(error.code, int | None):
+        return Status.INTERRUPTED, error.code or 0, ""
+    kind = "" if isinstance(error, GptcoreError) else f"{type(error).__name__}："
     return Status.FAILED, 1, f"出错：{kind}{error}"[:LENGTH]

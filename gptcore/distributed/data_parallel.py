@@ -16,13 +16,15 @@ import numpy as np
 
 from gptcore.data import Dataset
 from gptcore.distributed.agreement import (
+    checksum,
     different,
+    differing,
     dump_loaded,
     parameters_checksum,
     parse_loaded,
     require_equal_parameters,
     require_same,
-    settings_checksum,
+    settings,
     shared_arrays,
 )
 from gptcore.distributed.channel import Phase
@@ -111,8 +113,8 @@ class DataParallel(Ranks):
     def __init__(
         self, comm: Any = None, *, threads: int | None = None, check_every: int = 100
     ) -> None:
-        require_count("DataParallel", "check_every", check_every, 1)
         super().__init__(comm, threads)
+        require_count("DataParallel", "check_every", check_every, 1)
         self.check_every = check_every
         self.allreduce_seconds = 0.0
         self._gradients = GradientBuffer()
@@ -124,12 +126,15 @@ class DataParallel(Ranks):
     def start(self, trainer: Trainer, fresh: bool) -> None:
         """核对设置，把参数与优化器的状态统一成第 0 个进程的；从头训练时，给每个进程一串自己的随机数。"""
         self.channel.restart()
-        check = settings_checksum(trainer)
+        mine, what = settings(trainer), ""
         with self.channel.unbroken():
-            records = self.channel.exchange(Phase.START, checksum=check, step=trainer.state.step)
-            if not different(records):
+            records = self.channel.exchange(Phase.START, checksum=checksum(mine))
+            if different(records):
+                texts = self.channel.gather_texts(json.dumps(mine))
+                what = self.channel.send_text(differing(texts) if texts else "")
+            else:
                 self._send_arrays(trainer)
-        require_same(records, "训练的设置或数据", "请让各个进程运行同样的程序，读同样的数据")
+        require_same(records, what, "请让各个进程运行同样的程序，读同样的数据")
         if fresh and self.rank:
             restore(trainer, derive(capture(trainer), self.rank))
         if not self._savers(trainer):
@@ -277,12 +282,14 @@ class DataParallel(Ranks):
                 Phase.CALLBACKS, command=Command.EVALUATE, count=-1 if limit is None else limit
             )
         self._require_ready(trainer)
-        rows = batch_losses(trainer.model, trainer.loss_fn, dataset, limit, self.rank, self.size)
+        rows, check = batch_losses(
+            trainer.model, trainer.loss_fn, dataset, limit, self.rank, self.size
+        )
         with self.channel.unbroken():
-            records = self.channel.exchange(Phase.EVALUATE, step=len(rows))
+            records = self.channel.exchange(Phase.EVALUATE, checksum=check, step=len(rows))
             if not different(records):
                 self.channel.add(rows)
-        require_same(records, "测试集的批数", "请让各个进程读同样的数据")
+        require_same(records, "测试集", "请让各个进程读同样的数据，评估同样多的样本")
         return mean_loss(rows)
 
     def _require_ready(self, trainer: Trainer) -> None:

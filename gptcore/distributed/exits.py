@@ -8,10 +8,22 @@ import time
 from types import TracebackType
 
 from gptcore.distributed.channel import Channel
-from gptcore.distributed.launch import load_mpi
+from gptcore.distributed.launch import load_mpi, world
 
 PATIENCE = 5.0
 """出错之后，等别的进程也知道、也结束，至多多少秒"""
+
+
+def report_early(error: BaseException) -> None:
+    """还没有连上就出了错：告诉别的进程，免得它们在 `DataParallel()` 里一直等。
+
+    Args:
+        error: 错误。
+
+    Raises:
+        DistributedError: 连 MPI 也启动不了。
+    """
+    Channel(world()).report(error, None)
 
 
 class Exits:

@@ -1,45 +1,36 @@
-"""是不是由 `mpiexec` 启动的；导入 mpi4py"""
+"""导入 mpi4py，与由 `mpiexec` 一起启动的进程连上"""
 
-import os
+import signal
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 from gptcore.errors import DistributedError
+from gptcore.mpiexec import launched_rank, launched_size
 
-VARIABLES = (
-    ("PMI_RANK", "PMI_SIZE"),  # MPICH、Intel MPI、MS-MPI，Slurm 的 srun --mpi=pmi2
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
-    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),  # MVAPICH2
-    ("PMIX_RANK", "SLURM_STEP_NUM_TASKS"),  # Slurm 的 srun --mpi=pmix
-    ("PALS_RANKID", ""),  # HPE Cray
-)
-"""各种 MPI 启动进程时设的环境变量：第几个进程，一共几个进程"""
-
+MODULE = "mpi4py.MPI"
 EXAMPLE = "mpiexec -n 2 python 程序.py"
 
 
-def launched_rank() -> int | None:
-    """环境变量说自己是第几个进程；不是由 `mpiexec` 启动的，是 `None`。"""
-    found = [os.environ[rank] for rank, _ in VARIABLES if os.environ.get(rank, "").isdigit()]
-    return int(found[0]) if found else None
-
-
-def launched_size() -> int | None:
-    """环境变量说一共有几个进程；没有说是 `None`。"""
-    for rank, size in VARIABLES:
-        if os.environ.get(rank, "").isdigit() and os.environ.get(size, "").isdigit():
-            return int(os.environ[size])
-    return None
+def is_started() -> bool:
+    """MPI 是不是已经启动。"""
+    return MODULE in sys.modules
 
 
 def load_mpi() -> Any:
-    """导入 `mpi4py.MPI`；第一次导入时 MPI 就启动了。
+    """导入 `mpi4py.MPI`；第一次导入时 MPI 就启动了，要等全部进程都来。
 
     Raises:
         DistributedError: 没有安装 mpi4py，或者找不到 MPI 的运行库。
     """
+    if is_started():
+        return sys.modules[MODULE]
     try:
-        return import_module("mpi4py.MPI")
+        with _interruptible():
+            return import_module(MODULE)
     except ModuleNotFoundError as error:
         raise DistributedError(
             '没有安装 mpi4py；请运行 pip install "gptcore[mpi]"，MPI 用系统里的，'
@@ -50,6 +41,21 @@ def load_mpi() -> Any:
             f"mpi4py 找不到 MPI 的运行库（{str(error).splitlines()[0]}）；"
             "请安装系统的 MPI，或者 pip install mpich"
         ) from error
+
+
+@contextmanager
+def _interruptible() -> Generator[None]:
+    """在 MPI 里等别的进程时，轮不到 Python 处理信号：照系统的办法，Ctrl-C 立即结束。"""
+    changed: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if callable(signal.getsignal(number)):
+                changed[number] = signal.signal(number, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        for number, handler in changed.items():
+            signal.signal(number, handler)
 
 
 def world() -> Any:

@@ -9,6 +9,8 @@ from typing import Any
 from gptcore.distributed.channel import Channel, Phase
 from gptcore.distributed.exits import Exits
 from gptcore.distributed.launch import load_mpi, world
+from gptcore.errors import DtypeError
+from gptcore.kernels.convert import brief
 from gptcore.models.generation import require_count
 from gptcore.threads import blas_threads
 from gptcore.training.interrupts import Interrupts
@@ -24,10 +26,15 @@ class Ranks(SingleProcess):
     """
 
     def __init__(self, comm: Any, threads: int | None) -> None:
-        if threads is not None:
-            require_count("DataParallel", "threads", threads, 1)
         mpi = load_mpi()
-        self.comm = (world() if comm is None else comm).Dup()
+        if comm is None:
+            comm = world()
+            Channel(comm).exchange(Phase.CONNECT)  # 有的也许在连上之前就出了错，见 report_early
+        elif not hasattr(comm, "Dup"):
+            raise DtypeError(
+                f"DataParallel：comm 必须是 mpi4py 的通信器，这里是 {brief(comm)}；通常不用给"
+            )
+        self.comm = comm.Dup()
         self.channel = Channel(self.comm)
         self.interrupts = Interrupts()
         self.rank, self.size = self.channel.rank, self.channel.size
@@ -37,6 +44,8 @@ class Ranks(SingleProcess):
         self.threads_each = 1 if threads is None and self.local_size > 1 else threads
         if self.size > 1:
             Exits(self.channel).install()
+        if threads is not None:  # 连上之后才检查：只有一个进程写错时，别的也会知道
+            require_count("DataParallel", "threads", threads, 1)
 
     @property
     def is_main(self) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -61,7 +62,8 @@ def evaluate(
     Returns:
         平均损失与标签数。
     """
-    return mean_loss(batch_losses(model, loss_fn, dataset, limit))
+    rows, _ = batch_losses(model, loss_fn, dataset, limit)
+    return mean_loss(rows)
 
 
 def batch_losses(
@@ -71,7 +73,7 @@ def batch_losses(
     limit: int | None = None,
     rank: int = 0,
     size: int = 1,
-) -> npt.NDArray[np.float64]:
+) -> tuple[npt.NDArray[np.float64], int]:
     """测试集每一批的损失与标签数；几个进程轮流各算一批，别的进程的那些行是零。
 
     Args:
@@ -83,18 +85,21 @@ def batch_losses(
         size: 一共几个进程。
 
     Returns:
-        形状 `(批数, 2)`，每一行是损失乘标签数、标签数。
+        形状 `(批数, 2)`，每一行是损失乘标签数、标签数；以及几个进程时，全部批的数据的 CRC-32，用来核对。
     """
     batches: Any = getattr(dataset, "evaluation_batches", None)
     rows: list[tuple[float, int]] = []
+    checksum = 0
     with testing(dataset), model.evaluating(), no_grad():
         for i, (x, y) in enumerate(batches(limit) if batches else dataset):
+            if size > 1:
+                checksum = crc32(x.data.tobytes() + y.data.tobytes(), checksum)
             if i % size == rank:
                 n = loss_fn.count(y)
                 rows.append((float(loss_fn(model(x), y)) * n, n))
             else:
                 rows.append((0.0, 0))
-    return np.array(rows, np.float64).reshape(-1, 2)
+    return np.array(rows, np.float64).reshape(-1, 2), checksum
 
 
 def mean_loss(rows: npt.NDArray[np.float64]) -> tuple[float, int]:

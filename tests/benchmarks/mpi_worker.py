@@ -24,7 +24,7 @@ from gptcore import (
     StepReport,
     blas_threads,
 )
-from gptcore.distributed.launch import launched_rank
+from gptcore.mpiexec import launched_rank
 from gptcore.threads import blas_info
 from gptcore.training.strategy import SingleProcess
 

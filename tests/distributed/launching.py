@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -32,8 +33,20 @@ ENVIRONMENT = {
 
 def start(ranks: int, *command: object) -> subprocess.Popen[bytes]:
     """启动几个进程，不等它们。"""
+    return launch(["-n", str(ranks), sys.executable, *map(str, command)])
+
+
+def start_each(*commands: Sequence[object]) -> subprocess.Popen[bytes]:
+    """每个进程运行自己的命令，不等它们。"""
+    words: list[str] = []
+    for command in commands:
+        words += [*([":"] if words else []), "-n", "1", sys.executable, *map(str, command)]
+    return launch(words)
+
+
+def launch(words: list[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [str(MPIEXEC), "-n", str(ranks), sys.executable, *map(str, command)],
+        [str(MPIEXEC), *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=clean_environment(ENVIRONMENT),

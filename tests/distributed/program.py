@@ -24,6 +24,7 @@ from gptcore import (
     DataParallel,
     Dataset,
     DistributedError,
+    DtypeError,
     EarlyStopping,
     Evaluate,
     GPTLoss,
@@ -36,7 +37,7 @@ from gptcore import (
     WarmupCosineScheduler,
     corpus_path,
 )
-from gptcore.distributed.launch import launched_rank
+from gptcore.mpiexec import launched_rank
 
 BATCH = 12
 """全部进程一步的窗口数"""
@@ -180,6 +181,10 @@ class Watch(Callback):
                 trainer.stop("够了")
             if self.what == "raise":
                 raise ValueError("回调坏了")
+            if self.what == "surrogate":
+                raise ValueError("文件名里有 \udcff")
+            if self.what == "exit":
+                sys.exit(0)
             if self.what == "evaluate":
                 trainer.evaluate(trainer.dataset, 3)
                 other = chars(self.folder, 2)
@@ -196,6 +201,20 @@ def callbacks(folder: Path, what: str) -> None:
     count = sum(1 for _ in trainer.steps(dataset, 40, callbacks=given))
     result = [count, trainer.stop_reason, trainer.state.evaluations]
     (folder / f"result-{parallel.rank}.json").write_text(json.dumps(result), encoding="utf-8")
+
+
+def apart(folder: Path, what: str) -> None:
+    """各个进程评估的不是同样的数据，批数却相同。"""
+    parallel = DataParallel(threads=0) if what == "threads" and other_rank() else DataParallel()
+    dataset, trainer = prepare(folder, parallel)
+    other = parallel.rank == 1
+    if what == "data" and other:
+        dataset.tokens = dataset.tokens[::-1].copy()
+    trainer.evaluate(dataset, 3 if what == "limit" and other else 2)
+
+
+def other_rank() -> bool:
+    return launched_rank() == 1
 
 
 def misbehave(what: str, trainer: Any) -> None:
@@ -273,6 +292,8 @@ def alone(folder: Path) -> None:
     assert str(parallel) == "1 个进程，都在这台机器上"
     with pytest.raises(DistributedError, match="要由 mpiexec 启动"):
         DataParallel()
+    with pytest.raises(DtypeError, match="comm 必须是 mpi4py 的通信器，这里是 'x'"):
+        DataParallel("x")
     (folder / "done").touch()
 
 

@@ -51,6 +51,34 @@ def test_error_in_a_callback_ends_all_with_one_traceback(tmp_path: Path) -> None
     assert "ValueError: 回调坏了" in outcome.err
 
 
+def test_an_error_with_a_lone_surrogate_is_told(tmp_path: Path) -> None:
+    """文件名里不是 UTF-8 的字节，在 Python 的消息里是单独的代理字符。"""
+    outcome = ranks(2, "callbacks", tmp_path, "surrogate")
+    assert outcome.code
+    assert outcome.err.count("Traceback") == 1
+    assert "ValueError: 文件名里有 \\udcff" in outcome.err
+
+
+def test_exit_in_a_callback_ends_all(tmp_path: Path) -> None:
+    outcome = ranks(2, "callbacks", tmp_path, "exit")
+    assert (outcome.code, outcome.out, outcome.err) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("limit", "测试集：第 1 个进程的与第 0 个进程的不同"),
+        ("data", "测试集：第 1 个进程的与第 0 个进程的不同"),
+        ("threads", "DataParallel：threads 必须是正整数，这里是 0"),
+    ],
+)
+def test_a_mistake_in_one_rank_is_told(tmp_path: Path, what: str, said: str) -> None:
+    outcome = ranks(2, "apart", tmp_path, what)
+    assert outcome.code
+    assert outcome.err.count("Traceback") in ({1} if what == "threads" else {1, 2})
+    assert said in outcome.err
+
+
 @pytest.mark.parametrize(("what", "said"), [("raise", "循环坏了"), ("before", "还没有开始就坏了")])
 def test_error_in_one_rank_ends_all(tmp_path: Path, what: str, said: str) -> None:
     outcome = ranks(3, "loop", tmp_path, what)
@@ -79,7 +107,7 @@ def test_killed_rank_ends_all(tmp_path: Path) -> None:
         ("exit", "第 0 个进程在训练下一步，第 1 个进程在结束程序"),
         ("evaluate", "第 0 个进程在训练下一步，第 1 个进程在评估"),
         ("change", r"做完 12 步之后的参数：第 1 个进程的与第 0 个进程的不同"),
-        ("different", "训练的设置或数据：第 1 个进程的与第 0 个进程的不同"),
+        ("different", "累积的次数 accumulation_steps：第 1 个进程的与第 0 个进程的不同"),
     ],
 )
 def test_ranks_that_disagree_say_so(tmp_path: Path, what: str, said: str) -> None:

@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 from cli.running import Outcome, process
-from distributed.launching import finish, gptcore, needs_mpi, start
+from distributed.launching import finish, gptcore, needs_mpi, start, start_each
+
+from gptcore.cli.settings import TrainSettings, check_memory
+from gptcore.cli.usage import UsageError
 
 SIZE = ("--context-size", "8", "--embedding-size", "8", "--heads", "2", "--blocks", "1")
 RUN = (*SIZE, "--eval-every", "10", "--save-every", "10")
@@ -58,6 +61,13 @@ def test_without_a_runtime(cli: Callable[..., Outcome], monkeypatch: pytest.Monk
     outcome = cli("train", "--distributed")
     assert outcome.code == 2
     assert "mpi4py 找不到 MPI 的运行库（cannot load MPI library）" in outcome.err
+
+
+def test_memory_counts_every_process_on_the_machine() -> None:
+    settings = TrainSettings(embedding_size=4096, blocks=4)
+    check_memory(settings, 65, 1)
+    with pytest.raises(UsageError, match="这台机器上的 2 个进程训练至少要 30 GiB"):
+        check_memory(settings, 65, 2)
 
 
 # ---------------------------------------------------------------- 需要
@@ -120,7 +130,9 @@ def test_several_processes_need_the_flag(tmp_path: Path, corpus: Path) -> None:
 @needs_mpi
 def test_errors_are_told_once(tmp_path: Path, corpus: Path) -> None:
     common = ("train", "--corpus", corpus, *RUN, "--distributed", "--out", tmp_path / "run")
-    for arguments in (("--steps", "abc"), ("--corpus", tmp_path / "没有"), ("--batch-size", 9999)):
+    batch = ("--batch-size", 120)  # 一个进程够，两个不够
+    missing = ("--corpus", tmp_path / "没有")
+    for arguments in (("--steps", "abc"), missing, batch, ("--batch-size", 9999)):
         outcome = gptcore(2, *common, *arguments)
         assert (outcome.code, outcome.out) == (2, "")
         assert outcome.err.count("错误：") == 1
@@ -128,6 +140,63 @@ def test_errors_are_told_once(tmp_path: Path, corpus: Path) -> None:
     diverged = gptcore(2, *common, "--steps", "30", "--lr", "1e30", "--clip", "0")
     assert diverged.code == 2
     assert diverged.err.count("错误：") == 1
+
+
+@needs_mpi
+@pytest.mark.parametrize("wrong", [0, 1])
+@pytest.mark.parametrize("mistake", [("--heads", "x"), ()])
+def test_a_mistake_before_connecting_is_told_to_the_others(
+    tmp_path: Path, corpus: Path, wrong: int, mistake: tuple[str, ...]
+) -> None:
+    """例如各台机器上的命令不同：别的进程正在等着连上，不能一直等下去。"""
+    common = ("-m", "gptcore", "train", "--corpus", corpus, *RUN, "--out", tmp_path / "run")
+    commands = [(*common, "--distributed")] * 2
+    commands[wrong] = (*common, "--distributed", *mistake) if mistake else common
+    outcome = finish(start_each(*commands))
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.count("错误：") == 1
+    said = "--heads 得到 'x'" if mistake else "mpiexec 启动了 2 个进程，却没有 --distributed"
+    assert f"{'第 1 个进程出错：' if wrong else ''}{said}" in outcome.err
+
+
+@needs_mpi
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["INT", "TERM"])
+def test_a_signal_before_connecting_ends_all(tmp_path: Path, corpus: Path, number: int) -> None:
+    program = (
+        "import os, sys, gptcore.cli.app as app\n"
+        f"app.open_ranks = lambda threads: os.kill(os.getpid(), {int(number)})\n"
+        "from gptcore.cli import main; sys.exit(main())"
+    )
+    arguments = ("train", "--corpus", corpus, *RUN, "--distributed", "--out", tmp_path / "run")
+    outcome = finish(start_each(("-m", "gptcore", *arguments), ("-c", program, *arguments)))
+    assert outcome.code
+    assert "Traceback" not in outcome.err
+
+
+@needs_mpi
+def test_mpi4py_missing_in_one_rank(tmp_path: Path, corpus: Path) -> None:
+    """没有办法告诉别的进程，至少说出原因，Ctrl-C 一次就结束。"""
+    program = (
+        "import sys; sys.modules['mpi4py'] = None\nfrom gptcore.cli import main; sys.exit(main())"
+    )
+    arguments = ("train", "--corpus", corpus, *RUN, "--distributed", "--out", tmp_path / "run")
+    running = start_each(("-m", "gptcore", *arguments), ("-c", program, *arguments))
+    assert running.stderr
+    said = running.stderr.readline().decode()
+    assert said.startswith("错误：第 1 个进程：没有安装 mpi4py")
+    os.killpg(running.pid, signal.SIGINT)
+    outcome = finish(running)
+    assert outcome.code
+    assert "Traceback" not in outcome.err
+
+
+@needs_mpi
+@pytest.mark.skipif(sys.platform != "linux", reason="别的系统的文件名总是 UTF-8")
+def test_a_folder_that_is_not_utf8(tmp_path: Path) -> None:
+    out = os.fsdecode(bytes(tmp_path) + b"/n\xff")
+    outcome = gptcore(2, "train", "--resume", "--distributed", "--out", out)
+    assert (outcome.code, outcome.err.count("错误：")) == (2, 1)
+    assert "里没有 run.json" in outcome.err
 
 
 @needs_mpi
