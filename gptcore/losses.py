@@ -147,11 +147,11 @@ class GPTLoss(Loss):
             )
         vocab_size = p.shape[-1]
         labels, kept = self._labels(y.data.reshape(-1), vocab_size)
-        value, probabilities = cross_entropy_forward(p.data.reshape(-1, vocab_size), labels, kept)
+        value, saved = cross_entropy_forward(p.data.reshape(-1, vocab_size), labels, kept)
         shape = p.shape
         return Tensor(value).record(
             (p,),
-            lambda dy: (cross_entropy_backward(dy, probabilities, labels, kept).reshape(shape),),
+            lambda dy: (cross_entropy_backward(dy, saved, labels, kept).reshape(shape),),
         )
 
     def _labels(self, given: Array, vocab_size: int) -> tuple[Array, Array | None]:

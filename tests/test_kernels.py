@@ -16,7 +16,7 @@ from gptcore.kernels.array import BLOCK, column_sums, row_blocks, row_sums, rows
 from gptcore.kernels.attention import QUERY_BLOCK, attention_backward, attention_forward
 from gptcore.kernels.embedding import ONE_HOT_LIMIT, embedding_backward, embedding_forward
 from gptcore.kernels.linear import linear_backward, linear_forward
-from gptcore.kernels.loss import cross_entropy_backward, cross_entropy_forward
+from gptcore.kernels.loss import MODERATE, cross_entropy_backward, cross_entropy_forward
 from gptcore.kernels.normalization import (
     layer_norm_backward,
     layer_norm_forward,
@@ -205,18 +205,38 @@ def test_gelu_of_a_transposed_array_and_far_away() -> None:
     np.testing.assert_array_equal(gelu_forward(far)[1], [0, 1])
 
 
+@pytest.mark.parametrize("scale", [3, 40], ids=["moderate", "large"])
 @pytest.mark.parametrize("width", [1, 3, 97])
 @pytest.mark.parametrize("count", [1, 5, 1500])
-def test_cross_entropy_over_several_blocks(count: int, width: int) -> None:
+def test_cross_entropy_over_several_blocks(count: int, width: int, scale: float) -> None:
+    """分数都不大的块不减最大值，两种块可以在同一批里。"""
     rng = np.random.default_rng(count * width)
     x, labels = rng.normal(0, 3, (count, width)), rng.integers(0, width, count)
+    x[count // 2 :] *= scale / 3
     log_p = x - np.log(np.exp(x).sum(-1, keepdims=True))
-    value, probabilities = cross_entropy_forward(x, labels)
+    value, saved = cross_entropy_forward(x, labels)
     np.testing.assert_allclose(value, -log_p[np.arange(count), labels].mean(), atol=1e-13)
     expected = np.exp(log_p)
     expected[np.arange(count), labels] -= 1
-    dx = cross_entropy_backward(np.asarray(2.0), probabilities, labels)
+    dx = cross_entropy_backward(np.asarray(2.0), saved, labels)
     np.testing.assert_allclose(dx, 2 * expected / count, atol=1e-14)
+
+
+@pytest.mark.parametrize("edge", [MODERATE, np.nextafter(np.float32(MODERATE), np.float32(99))])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_cross_entropy_at_the_edge_of_moderate(edge: float, sign: int) -> None:
+    """恰好到界与刚刚越界，结果相同；整行加一个数，损失不变。"""
+    x = np.random.default_rng(0).normal(0, 2, (50, 65)).astype(np.float32)
+    x[3, 4] = sign * np.float32(edge)
+    labels = np.arange(50)
+    value, saved = cross_entropy_forward(x, labels)
+    wide = x.astype(np.float64)
+    log_p = wide - np.log(np.exp(wide).sum(-1, keepdims=True))
+    np.testing.assert_allclose(value, -log_p[labels, labels].mean(), rtol=3e-7)
+    e, inverse = saved
+    np.testing.assert_allclose(e * inverse[:, None], np.exp(log_p), rtol=3e-6)
+    moved, _ = cross_entropy_forward(x + np.float32(1000), labels)
+    np.testing.assert_allclose(moved, value, rtol=1e-4)
 
 
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 4), SEED)

@@ -157,9 +157,9 @@ def test_nothing_ignored_costs_nothing(ignore: int | None, monkeypatch: pytest.M
     loss = GPTLoss(ignore)(p, Tensor(labels))
     loss.backward()
     assert seen == [None]
-    value, probabilities = forward(logits, labels)
+    value, saved = forward(logits, labels)
     np.testing.assert_array_equal(loss.data, value)
-    dx = kernels.cross_entropy_backward(np.float32(1), probabilities, labels)
+    dx = kernels.cross_entropy_backward(np.float32(1), saved, labels)
     np.testing.assert_array_equal(p.grad, dx)
 
 
@@ -169,10 +169,10 @@ def test_ignored_rows_across_blocks() -> None:
     x, labels = rng.normal(size=(700, 300)), rng.integers(0, 300, 700)
     kept = rng.random(700) < 0.3
     kept[:250] = False  # 整块不算
-    value, probabilities = kernels.cross_entropy_forward(x, labels, kept)
+    value, saved = kernels.cross_entropy_forward(x, labels, kept)
     expected, p = kernels.cross_entropy_forward(x[kept], labels[kept])
     np.testing.assert_allclose(value, expected, rtol=1e-13)
-    dx = kernels.cross_entropy_backward(np.asarray(2.0), probabilities, labels, kept)
+    dx = kernels.cross_entropy_backward(np.asarray(2.0), saved, labels, kept)
     dp = kernels.cross_entropy_backward(np.asarray(2.0), p, labels[kept])
     np.testing.assert_allclose(dx[kept], dp, rtol=1e-12, atol=1e-18)
     assert not dx[~kept].any()

@@ -18,7 +18,7 @@ ONE_HOT_LIMIT = BLOCK
 """独热矩阵不超过这么多个元素时，真的去乘。
 
 实测（float32，词表 65）：128 个位置、尺寸 64 时乘法 9 微秒，逐段相加 65 微秒；4,096 个位置、尺寸 384 时
-乘法 0.82 毫秒，逐段相加 0.29 毫秒。
+乘法 0.82 毫秒，逐段相加 0.25 毫秒。
 """
 
 
@@ -55,7 +55,8 @@ def embedding_backward(dy: Array, ids: Array, vocab_size: int) -> Array:
         one_hot = np.zeros((flat.size, vocab_size), dy.dtype)
         one_hot[np.arange(flat.size), flat] = 1
         return np.matmul(one_hot.T, dy2, out=dw)  # (V, N) @ (N, E) → (V, E)
-    order = np.argsort(flat, kind="stable")
+    narrow = flat.astype(np.min_scalar_type(vocab_size))
+    order = np.argsort(narrow, kind="stable")  # 8 或 16 位的整数用基数排序，快五倍
     arranged, ones = flat[order], constants(flat.size, 1, dy.dtype.char)
     starts = np.flatnonzero(np.r_[True, arranged[1:] != arranged[:-1]])
     bounds = [*starts.tolist(), flat.size]
