@@ -1,6 +1,5 @@
 """各个核函数共用的数组类型与小工具"""
 
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -19,11 +18,11 @@ def rows(x: Array) -> Array:
     return x.reshape(-1, x.shape[-1])
 
 
-def row_blocks(count: int, width: int) -> Iterator[slice]:
-    """把 `count` 行、每行 `width` 个元素的数组切成能留在缓存里的行块。"""
+@lru_cache(maxsize=64)
+def row_blocks(count: int, width: int) -> tuple[slice, ...]:
+    """把 `count` 行、每行 `width` 个元素的数组切成能留在缓存里的行块；每一步都是同样的几种，所以记着。"""
     step = max(1, BLOCK // max(1, width))
-    for start in range(0, count, step):
-        yield slice(start, min(start + step, count))
+    return tuple(slice(start, min(start + step, count)) for start in range(0, count, step))
 
 
 def row_sums(x: Array) -> Array:

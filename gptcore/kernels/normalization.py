@@ -115,7 +115,8 @@ def _normalization_backward(
     x_hat, r = saved
     dy2 = rows(dy)
     dx = empty(dy.shape, x_hat.dtype)
-    dx2, dw, db = rows(dx), np.zeros_like(weight), np.zeros_like(weight)
+    dx2 = rows(dx)
+    dw, db = np.zeros((2, len(weight)), weight.dtype)
     share = weight * (1 / len(weight))
     for block in row_blocks(*x_hat.shape):
         hb, rb, gb, xb = x_hat[block], r[block], dy2[block], dx2[block]
