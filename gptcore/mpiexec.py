@@ -24,3 +24,8 @@ def launched_size() -> int | None:
         if os.environ.get(rank, "").isdigit() and os.environ.get(size, "").isdigit():
             return int(os.environ[size])
     return None
+
+
+def launched_together() -> bool:
+    """`mpiexec` 启动了不止一个进程。"""
+    return (launched_size() or 1) > 1

@@ -10,8 +10,10 @@
 - `models`、`folders`、`prompts`、`scoring`、`records`：读入模型、模型文件夹、生成的提示、打分、训练记录
 """
 
+import sys
+
 from gptcore.cli import signals
-from gptcore.mpiexec import launched_size
+from gptcore.mpiexec import launched_together
 
 
 def main() -> int:
@@ -22,7 +24,7 @@ def main() -> int:
         141 输出的管道被关闭。
     """
     try:
-        if (launched_size() or 1) > 1:
+        if sys.argv[1:2] == ["train"] and launched_together():
             signals.leave_to_system()  # 直到连上，见 ranks
         else:
             signals.install()

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from gptcore.cli.corpus import Corpus
+from gptcore.cli.settings import TrainSettings
 from gptcore.cli.tokenizers import build_tokenizer, encode
 from gptcore.cli.usage import UsageError
 from gptcore.data import CharTokenizer, TokenDataset, Tokenizer, WindowDataset
@@ -85,25 +86,20 @@ class HeldOutTokens(WindowDataset):
 
 
 def open_dataset(
-    corpus: Corpus,
-    tokenizer: Tokenizer | None,
-    batch_size: int,
-    context_size: int,
-    processes: int = 1,
+    corpus: Corpus, tokenizer: Tokenizer | None, settings: TrainSettings
 ) -> WindowDataset:
     """把语料切成窗口。
 
     Args:
         corpus: 语料。
         tokenizer: 分词器；词元文件自带一个，不用给。
-        batch_size: 每批几个窗口。
-        context_size: 上下文尺寸。
-        processes: 几个进程各取一批。
+        settings: 训练的设置；用到每批几个窗口、上下文尺寸与进程数。
 
     Raises:
         UsageError: 文字太短，一步也凑不满，或者有分词器不认识的字符。
     """
     record = corpus.record
+    batch_size, context_size = settings.batch_size, settings.context_size
     if corpus.file is not None or tokenizer is None:
         tokens: Any = _file(corpus).tokens
         cut = int(record.count * record.split)
@@ -117,7 +113,7 @@ def open_dataset(
             train, test = train.astype(dtype), test.astype(dtype)
         _require_windows(corpus, len(train), len(test), context_size)
         dataset = SplitDataset(tokenizer, train, test, batch_size, context_size, record.split)
-    _require_batch(dataset, processes)
+    _require_batch(dataset, settings.processes)
     return dataset
 
 

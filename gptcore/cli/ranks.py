@@ -15,7 +15,7 @@ from gptcore.distributed import DataParallel
 from gptcore.distributed.exits import report_early
 from gptcore.distributed.launch import is_started
 from gptcore.errors import DistributedError
-from gptcore.mpiexec import launched_rank, launched_size
+from gptcore.mpiexec import launched_rank, launched_size, launched_together
 
 FLAG = "--distributed"
 EXAMPLE = f"mpiexec -n 2 gptcore train {FLAG}"
@@ -49,7 +49,7 @@ def abandon(args: Sequence[str], error: Exception) -> None:
         args: 命令行的参数。
         error: 已经由第 0 个进程写出来的错误。
     """
-    if list(args[:1]) != ["train"] or (launched_size() or 1) == 1 or is_started():
+    if list(args[:1]) != ["train"] or not launched_together() or is_started():
         return
     try:
         report_early(error)
@@ -73,10 +73,9 @@ def require_flag() -> None:
     Raises:
         UsageError: 是这样。
     """
-    size = launched_size() or 1
-    if size > 1:
+    if launched_together():
         raise UsageError(
-            f"mpiexec 启动了 {size} 个进程，却没有 {FLAG}，它们会各自训练，写同一个文件夹；"
+            f"mpiexec 启动了 {launched_size()} 个进程，却没有 {FLAG}，它们会各自训练，写同一个文件夹；"
             f"请加上 {FLAG}"
         )
 

@@ -119,9 +119,7 @@ def _follow(
     named = mode is not Mode.RESUME or "corpus" in chosen
     corpus = read_corpus(settings.corpus if named else recorded_corpus(run.corpus))
     require_same_corpus(run, corpus.record)
-    batch_size, context_size = run.settings.batch_size, run.settings.context_size
-    tokenizer, processes = tokenizer_from_dict(given[1]), run.settings.processes
-    dataset = open_dataset(corpus, tokenizer, batch_size, context_size, processes)
+    dataset = open_dataset(corpus, tokenizer_from_dict(given[1]), run.settings)
     ranks.threads_each = run.settings.threads
     with blas_threads(run.settings.threads):
         _, trainer = build_trainer(run.settings, dataset, ranks)
@@ -139,9 +137,7 @@ def _start(settings: TrainSettings, out: Path, mode: Mode) -> _Plan:
         require_new(out)
     corpus = read_corpus(settings.corpus)
     tokenizer = make_tokenizer(corpus, settings.tokenizer, settings.vocab_size)
-    dataset = open_dataset(
-        corpus, tokenizer, settings.batch_size, settings.context_size, settings.processes
-    )
+    dataset = open_dataset(corpus, tokenizer, settings)
     run = Run.new(settings, _total_steps(settings, dataset), corpus.record)
     return _Plan(run, dataset, describe(corpus, dataset))
 
@@ -161,9 +157,7 @@ def _resume(
     if "corpus" in chosen:
         run = replace(run, corpus=corpus.record)
     tokenizer = saved_tokenizer(out, run) or make_tokenizer(corpus, settings.tokenizer, None)
-    dataset = open_dataset(
-        corpus, tokenizer, settings.batch_size, settings.context_size, settings.processes
-    )
+    dataset = open_dataset(corpus, tokenizer, settings)
     if longer:
         new = replace(settings, steps=given.steps, epochs=given.epochs)
         done = max(saved_steps(out), default=0)

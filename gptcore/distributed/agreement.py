@@ -67,8 +67,8 @@ def parameters_checksum(trainer: Trainer) -> int:
     return _checksum(trainer.model.state_dict().values())
 
 
-def settings(trainer: Trainer) -> dict[str, str]:
-    """各个进程应当相同的设置：说法与内容。"""
+def dump_settings(trainer: Trainer) -> str:
+    """各个进程应当相同的设置，说法与内容，写成 JSON。"""
     parameters: list[Any] = list(trainer.optimizer.parameters)
     found: dict[str, Any] = {
         "参数的形状或类型": [
@@ -84,19 +84,19 @@ def settings(trainer: Trainer) -> dict[str, str]:
         "数据": trainer.data_record,
         "做完的步数": trainer.state.step,
     }
-    return {name: json.dumps(value, sort_keys=True, default=str) for name, value in found.items()}
+    return json.dumps(found, sort_keys=True, default=str)
 
 
-def checksum(mine: dict[str, str]) -> int:
-    """`settings` 的 CRC-32。"""
-    return zlib.crc32(json.dumps(mine).encode())
+def text_checksum(text: str) -> int:
+    """一段文字的 CRC-32。"""
+    return zlib.crc32(text.encode())
 
 
 def differing(texts: list[str]) -> str:
     """有进程与第 0 个进程不同的设置，列出它们的说法。
 
     Args:
-        texts: 各个进程的 `settings`，JSON。
+        texts: 各个进程的 `dump_settings`。
     """
     first, *others = [json.loads(text) for text in texts]
     return "、".join(name for name in first if any(other[name] != first[name] for other in others))

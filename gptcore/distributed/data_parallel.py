@@ -16,16 +16,16 @@ import numpy as np
 
 from gptcore.data import Dataset
 from gptcore.distributed.agreement import (
-    checksum,
     different,
     differing,
     dump_loaded,
+    dump_settings,
     parameters_checksum,
     parse_loaded,
     require_equal_parameters,
     require_same,
-    settings,
     shared_arrays,
+    text_checksum,
 )
 from gptcore.distributed.channel import Phase
 from gptcore.distributed.gradients import GradientBuffer
@@ -126,11 +126,11 @@ class DataParallel(Ranks):
     def start(self, trainer: Trainer, fresh: bool) -> None:
         """核对设置，把参数与优化器的状态统一成第 0 个进程的；从头训练时，给每个进程一串自己的随机数。"""
         self.channel.restart()
-        mine, what = settings(trainer), ""
+        text, what = dump_settings(trainer), ""
         with self.channel.unbroken():
-            records = self.channel.exchange(Phase.START, checksum=checksum(mine))
+            records = self.channel.exchange(Phase.START, checksum=text_checksum(text))
             if different(records):
-                texts = self.channel.gather_texts(json.dumps(mine))
+                texts = self.channel.gather_texts(text)
                 what = self.channel.send_text(differing(texts) if texts else "")
             else:
                 self._send_arrays(trainer)

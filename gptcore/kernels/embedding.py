@@ -11,7 +11,7 @@ $$\mathrm{d}W_v = \sum_{n\,:\,t_n = v} \mathrm{d}y_n$$
 
 import numpy as np
 
-from gptcore.kernels.array import BLOCK, Array, constants
+from gptcore.kernels.array import BLOCK, Array, constants, positions
 from gptcore.kernels.buffers import empty
 
 ONE_HOT_LIMIT = BLOCK
@@ -53,7 +53,7 @@ def embedding_backward(dy: Array, ids: Array, vocab_size: int) -> Array:
     dw = np.zeros((vocab_size, dy2.shape[1]), dy.dtype)
     if flat.size * vocab_size <= ONE_HOT_LIMIT:
         one_hot = np.zeros((flat.size, vocab_size), dy.dtype)
-        one_hot[np.arange(flat.size), flat] = 1
+        one_hot.reshape(-1)[positions(flat, vocab_size)] = 1
         return np.matmul(one_hot.T, dy2, out=dw)  # (V, N) @ (N, E) → (V, E)
     narrow = flat.astype(np.min_scalar_type(vocab_size))
     order = np.argsort(narrow, kind="stable")  # 8 或 16 位的整数用基数排序，快五倍

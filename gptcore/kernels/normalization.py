@@ -116,7 +116,7 @@ def _normalization_backward(
     dy2 = rows(dy)
     dx = empty(dy.shape, x_hat.dtype)
     dx2 = rows(dx)
-    dw, db = np.zeros((2, len(weight)), weight.dtype)
+    dw, db = np.zeros(weight.shape, weight.dtype), np.zeros(weight.shape, weight.dtype)
     share = weight * (1 / len(weight))
     for block in row_blocks(*x_hat.shape):
         hb, rb, gb, xb = x_hat[block], r[block], dy2[block], dx2[block]

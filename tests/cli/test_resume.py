@@ -46,12 +46,9 @@ def start(
     *args: object, env: dict[str, str] | None = None, program: str | None = None
 ) -> subprocess.Popen[bytes]:
     """运行 `gptcore`；给出 `program` 时运行这段程序。"""
+    code = ["-m", "gptcore"] if program is None else ["-c", program]
     return subprocess.Popen(
-        [
-            sys.executable,
-            *(["-m", "gptcore"] if program is None else ["-c", program]),
-            *map(str, args),
-        ],
+        [sys.executable, *code, *map(str, args)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=clean_environment(env),

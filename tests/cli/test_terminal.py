@@ -100,13 +100,15 @@ def test_a_closed_pipe_is_quiet(model_folder: Path) -> None:
 
 
 @unix
-def test_generate_streams(model_folder: Path) -> None:
+@pytest.mark.parametrize("env", [{}, {"PMI_RANK": "0", "PMI_SIZE": "2"}], ids=["", "mpiexec"])
+def test_generate_streams(model_folder: Path, env: dict[str, str]) -> None:
+    """由 `mpiexec` 启动几个，各自生成，也一样。"""
     args = ["generate", str(model_folder), "--prompt", "春", "--length", "100000"]
     with subprocess.Popen(
         [sys.executable, "-m", "gptcore", *args],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=clean_environment(),
+        env=clean_environment(env),
     ) as child:
         assert child.stdout
         assert child.stderr

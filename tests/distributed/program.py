@@ -205,16 +205,12 @@ def callbacks(folder: Path, what: str) -> None:
 
 def apart(folder: Path, what: str) -> None:
     """各个进程评估的不是同样的数据，批数却相同。"""
-    parallel = DataParallel(threads=0) if what == "threads" and other_rank() else DataParallel()
+    parallel = DataParallel(threads=0 if what == "threads" and launched_rank() == 1 else None)
     dataset, trainer = prepare(folder, parallel)
     other = parallel.rank == 1
     if what == "data" and other:
         dataset.tokens = dataset.tokens[::-1].copy()
     trainer.evaluate(dataset, 3 if what == "limit" and other else 2)
-
-
-def other_rank() -> bool:
-    return launched_rank() == 1
 
 
 def misbehave(what: str, trainer: Any) -> None:
